@@ -70,7 +70,11 @@ def schema_of(shape: Shape) -> Schema:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     rules = [rule for rule in field.rules if rule.cel]
     schema = _type_of(shape)
-    bounds = zip(_BOUNDS.get(shape.kind, ()), (field.least, field.most), strict=False)
+    bounds = zip(
+        _BOUNDS.get(shape.kind, ()),
+        (field.least, field.most),
+        strict=False,
+    )
     schema |= {name: bound for name, bound in bounds if bound is not None}
     if field.values:
         schema["enum"] = [str(value) for value in field.values]

@@ -126,16 +126,31 @@ def _prometheus(system: str) -> Manifest:
 def _webhook_component() -> Manifest:
     """`components: [../webhook]` beside `resources: [../default]`."""
     args = [
-        {"op": "add", "path": f"{_CONTAINER}/args/-", "value": f"--webhook-addr=:{WEBHOOK_PORT}"}
+        {
+            "op": "add",
+            "path": f"{_CONTAINER}/args/-",
+            "value": f"--webhook-addr=:{WEBHOOK_PORT}",
+        }
     ]
     port = {"name": "webhook", "containerPort": WEBHOOK_PORT}
-    ports = [{"op": "add", "path": f"{_CONTAINER}/ports/-", "value": port}]
+    ports = [
+        {
+            "op": "add",
+            "path": f"{_CONTAINER}/ports/-",
+            "value": port,
+        }
+    ]
     target = {"kind": "Deployment", "name": MANAGER}
     return {
         "apiVersion": "kustomize.config.k8s.io/v1alpha1",
         "kind": "Component",
         "resources": ["webhook.yaml"],
-        "patches": [{"target": target, "patch": yaml_of([[*args, *ports]])}],
+        "patches": [
+            {
+                "target": target,
+                "patch": yaml_of([[*args, *ports]]),
+            }
+        ],
     }
 
 
@@ -221,7 +236,10 @@ def _comments(text: str) -> Iterator[tuple[str, str]]:
             words.append(inner.removeprefix("# "))
         elif inner and not inner.startswith("-"):
             depth = (len(line) - len(line.lstrip())) // 2
-            parents = [*parents[:depth], inner.partition(":")[0]]
+            parents = [
+                *parents[:depth],
+                inner.partition(":")[0],
+            ]
             yield ".".join(parents), " ".join(words)
             words = []
 
@@ -230,11 +248,17 @@ def _value_rows(
     values: Manifest, schema: Manifest, path: str, meanings: Mapping[str, str]
 ) -> Iterator[str]:
     for name, value in values.items():
-        where, kind = f"{path}{name}", schema["properties"][name]
+        where = f"{path}{name}"
+        kind = schema["properties"][name]
         if isinstance(value, dict) and "properties" in kind and name not in WHOLE:
             if meanings.get(where):
                 yield f"| `{where}` | {meanings[where]} |\n"
-            yield from _value_rows(value, kind, f"{where}.", meanings)
+            yield from _value_rows(
+                value,
+                kind,
+                f"{where}.",
+                meanings,
+            )
         else:
             assert meanings.get(where), f"{where} has no comment in values.yaml"
             said = kind.get("type") or " or ".join(kind["enum"])
@@ -265,7 +289,8 @@ def _chart_webhook() -> str:
         )
         return _labelled(yaml_of(others)), _labelled(yaml_of([mutating]))
 
-    (own, own_mutating), (given, given_mutating) = both(cert_manager=False), both(cert_manager=True)
+    (own, own_mutating) = both(cert_manager=False)
+    (given, given_mutating) = both(cert_manager=True)
     return f"""\
 {{{{- if .Values.webhook.enabled }}}}
 {{{{- if .Values.webhook.certManager }}}}

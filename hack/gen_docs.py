@@ -93,10 +93,10 @@ def reserved_rows() -> str:
 
 
 def forms(row: reserved.ReservedKeys) -> Iterator[str]:
-    yield from (f"`{each}`" for each in row.keys)
-    yield from (f"`{each}*`" for each in row.prefixes)
-    yield from (f"`{each}/*` and its subdomains" for each in row.domains)
-    yield from (f"but not `{each}/*`" for each in row.exceptions)
+    yield from (f"`{key}`" for key in row.keys)
+    yield from (f"`{prefix}*`" for prefix in row.prefixes)
+    yield from (f"`{domain}/*` and its subdomains" for domain in row.domains)
+    yield from (f"but not `{exception}/*`" for exception in row.exceptions)
 
 
 def table(schema: Schema, path: str) -> str:
@@ -113,7 +113,8 @@ def fields(schema: Schema, path: str) -> Iterator[tuple[str, str, bool, str]]:
         where = f"{path}.{name}"
         yield where, type_of(each), name in required, meaning(each)
         if each.get("type") == "array":
-            where, each = f"{where}[]", each["items"]
+            where = f"{where}[]"
+            each = each["items"]
             if each.get("x-kubernetes-validations") and each.get("type") == "object":
                 yield where, "object", True, meaning(each)
         yield from fields(each, where)
@@ -202,7 +203,9 @@ def commands() -> str:
             else:
                 parts.append(f"{' '.join(part.split())}\n")
         named = click.Context(command, parent=context, info_name=name)
-        rows = [flag_row(each, named) for each in command.params if isinstance(each, click.Option)]
+        rows = [
+            flag_row(param, named) for param in command.params if isinstance(param, click.Option)
+        ]
         if rows:
             parts.append("| Flag, variable, default | Meaning |\n|---|---|\n" + "".join(rows))
     return "\n".join(parts)
@@ -219,13 +222,13 @@ def examples(text: str) -> str:
 
 def flag_row(option: click.Option, context: click.Context) -> str:
     takes = "" if option.is_flag else option.make_metavar(context)
-    flags = ", ".join(f"`{each}`" for each in option.opts)
+    flags = ", ".join(f"`{opt}`" for opt in option.opts)
     variables = option.envvar or []
     variables = [variables] if isinstance(variables, str) else variables
     default = escaped(default_of(option))
     lines = [
         f"{flags} {escaped(takes)}".strip(),
-        ", ".join(f"`{each}`" for each in variables),
+        ", ".join(f"`{variable}`" for variable in variables),
         f"default {default}" if default else "",
     ]
     return f"| {'<br>'.join(filter(None, lines))} | {escaped(option.help or '')} |\n"
@@ -254,7 +257,7 @@ def reasons() -> str:
     parts = [REASONS]
     for section in reason_sections():
         parts += filter(None, (f"## {section.title}\n", section.text and f"{section.text}\n"))
-        parts += [f"### {name}\n\n{about(each)}\n" for name, each in section.reasons.items()]
+        parts += [f"### {name}\n\n{about(reason)}\n" for name, reason in section.reasons.items()]
     return "\n".join(parts)
 
 
@@ -265,7 +268,11 @@ def about(reason: ReasonEntry) -> str:
 
 def main() -> int:
     stale = []
-    pages = {"reference.md": reference(), "commands.md": commands(), "reasons.md": reasons()}
+    pages = {
+        "reference.md": reference(),
+        "commands.md": commands(),
+        "reasons.md": reasons(),
+    }
     for name, wanted in pages.items():
         page = DOCS / name
         if "--check" not in sys.argv[1:]:

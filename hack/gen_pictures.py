@@ -18,7 +18,8 @@ def main() -> int:
     if arguments == ["--record"]:
         (PICTURES / "playground.svg").write_text(recording())
         return 0
-    path, wanted = PICTURES / "architecture.svg", architecture()
+    path = PICTURES / "architecture.svg"
+    wanted = architecture()
     if arguments != ["--check"]:
         path.write_text(wanted)
     elif path.read_text() != wanted:

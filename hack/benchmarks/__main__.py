@@ -98,7 +98,14 @@ def manager(runs: int, cmd: str, **options: Any) -> None:
 def latency(runs: int, cmd: str, rates: tuple[int, ...], seconds: float, **options: Any) -> None:
     """The time from a result to the label on the pod, at rising load."""
     bench = manager_bench.ManagerBench(command=cmd, **options)
-    _repeat(runs, lambda: latency_bench.measure(bench, rates=rates, seconds=seconds))
+    _repeat(
+        runs,
+        lambda: latency_bench.measure(
+            bench,
+            rates=rates,
+            seconds=seconds,
+        ),
+    )
 
 
 @main.command()

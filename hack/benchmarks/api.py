@@ -133,7 +133,12 @@ class BareClient:
         head = f"{request.method} {request.path} HTTP/1.1\r\n{self._common}Accept: {accept}\r\n"
         return f"{head}{body}\r\n".encode()
 
-    async def call(self, request: BareRequest, *, accepted: tuple[int, ...] = ()) -> bytes:
+    async def call(
+        self,
+        request: BareRequest,
+        *,
+        accepted: tuple[int, ...] = (),
+    ) -> bytes:
         """Sends one request and returns the body of its answer.
 
         Raises:
@@ -169,7 +174,10 @@ class BareClient:
     async def json(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         encoded = msgspec.json.encode(body) if body is not None else b""
         accepted = more.pop("accepted", ())
-        answer = await self.call(BareRequest(method, path, encoded, **more), accepted=accepted)
+        answer = await self.call(
+            BareRequest(method, path, encoded, **more),
+            accepted=accepted,
+        )
         return msgspec.json.decode(answer)
 
     async def each(
@@ -199,7 +207,11 @@ class BareClient:
             connection.send(self._head(BareRequest("GET", path)), b"")
             status, head = await connection.status_and_headers()
             if status != 200:
-                raise Refused(BareRequest("GET", path), status, await connection.body(head))
+                raise Refused(
+                    BareRequest("GET", path),
+                    status,
+                    await connection.body(head),
+                )
             yield _lines(connection)
         finally:
             connection.close()

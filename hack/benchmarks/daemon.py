@@ -91,7 +91,14 @@ async def measure(options: DaemonBench) -> list[Row]:
         pods = await enter(_running_pods(cluster, options))
         host = await _host(cluster)
         launcher = Launcher(plane, setup, folder, as_pod=options.in_pod)
-        await _DaemonRun(options, launcher, api, pods, host, add).all_phases()
+        await _DaemonRun(
+            options,
+            launcher,
+            api,
+            pods,
+            host,
+            add,
+        ).all_phases()
         add(machine_speed())
     return rows
 
@@ -112,7 +119,10 @@ async def _running_pods(
         yield await _running(cluster, options.pods)
     finally:
         await cluster.call(BareRequest("DELETE", f"{namespace}/pods?gracePeriodSeconds=0"))
-        await cluster.call(BareRequest("DELETE", namespace), accepted=(404, 409))
+        await cluster.call(
+            BareRequest("DELETE", namespace),
+            accepted=(404, 409),
+        )
         await _until_gone(cluster, namespace)
 
 
@@ -137,7 +147,12 @@ async def _create_pod(cluster: BareClient, pod: dict[str, Any]) -> None:
     """A new namespace has no service account at first."""
     for _ in range(50):
         try:
-            await cluster.json("POST", hollow.PODS_PATH, pod, accepted=(409,))
+            await cluster.json(
+                "POST",
+                hollow.PODS_PATH,
+                pod,
+                accepted=(409,),
+            )
             return
         except Refused as refusal:
             if refusal.status != 403:
@@ -171,9 +186,9 @@ async def _running(cluster: BareClient, count: int) -> list[_ProbedPod]:
         while True:
             listed = await cluster.json("GET", hollow.PODS_PATH)
             found = [
-                _ProbedPod(each["metadata"]["name"], each["metadata"]["uid"])
-                for each in listed["items"]
-                if each["status"]["phase"] == "Running"
+                _ProbedPod(item["metadata"]["name"], item["metadata"]["uid"])
+                for item in listed["items"]
+                if item["status"]["phase"] == "Running"
             ]
             if len(found) >= count:
                 return sorted(found)
@@ -206,7 +221,14 @@ class _DaemonRun:
         await asyncio.sleep(self._options.seconds)
         used = procfs.cpu_seconds(self._containerd) - used
         self._containerd_share = used / self._options.seconds
-        self._add(self._row("no daemon", None, self._options.seconds, used))
+        self._add(
+            self._row(
+                "no daemon",
+                None,
+                self._options.seconds,
+                used,
+            )
+        )
         async with self._daemon() as daemon:
             await self._load(daemon, "idle", [], per_second=0)
             runs: dict[str, Callable[[], Awaitable[None]]] = {
@@ -242,7 +264,13 @@ class _DaemonRun:
             ]
             pod = self._pods[number]
             namespace = hollow.NAMESPACE
-            found = spec_entry(pod.name, pod.uid, probes, namespace=namespace, ip=self._host)
+            found = spec_entry(
+                pod.name,
+                pod.uid,
+                probes,
+                namespace=namespace,
+                ip=self._host,
+            )
             pod_probes.append(found)
         body = msgspec.json.encode({"spec": {"podProbes": pod_probes or None}})
         path = f"{node_pod_probe_path(NODE)}?fieldManager=kruise-probe-manager"
@@ -299,18 +327,33 @@ class _DaemonRun:
             pages(self._host) as site,
         ):
             tcp = [
-                ProbeEntry(n, f"tcp-{n}", {"tcpSocket": {"port": port}})
+                ProbeEntry(
+                    n,
+                    f"tcp-{n}",
+                    {"tcpSocket": {"port": port}},
+                )
                 for n, port in enumerate(open_ports.ports)
             ]
             http = [
                 ProbeEntry(
                     n,
                     f"http-{n}",
-                    {"httpGet": {"port": site.port, "path": f"/{n}", "scheme": "HTTP"}},
+                    {
+                        "httpGet": {
+                            "port": site.port,
+                            "path": f"/{n}",
+                            "scheme": "HTTP",
+                        }
+                    },
                 )
                 for n in range(count - len(tcp))
             ]
-            await self._load(daemon, f"{count} tcp and http a second", tcp + http, per_second=count)
+            await self._load(
+                daemon,
+                f"{count} tcp and http a second",
+                tcp + http,
+                per_second=count,
+            )
 
     async def _tcp_at_rates(self, daemon: Measured) -> None:
         for rate in self._options.tcp_rates:
@@ -319,7 +362,11 @@ class _DaemonRun:
     async def _tcp(self, daemon: Measured, count: int) -> None:
         async with tcp_ports(self._host, count) as open_ports:
             entries = [
-                ProbeEntry(n, f"tcp-{n}", {"tcpSocket": {"port": port}})
+                ProbeEntry(
+                    n,
+                    f"tcp-{n}",
+                    {"tcpSocket": {"port": port}},
+                )
                 for n, port in enumerate(open_ports.ports)
             ]
 
@@ -343,7 +390,16 @@ class _DaemonRun:
 
     async def _exec(self, daemon: Measured, count: int) -> None:
         entries = [
-            ProbeEntry(n, f"exec-{n}", {"exec": {"command": ["true", str(n)]}})
+            ProbeEntry(
+                n,
+                f"exec-{n}",
+                {"exec": {"command": ["true", str(n)]}},
+            )
             for n in range(count)
         ]
-        await self._load(daemon, f"{count} exec a second", entries, per_second=count)
+        await self._load(
+            daemon,
+            f"{count} exec a second",
+            entries,
+            per_second=count,
+        )

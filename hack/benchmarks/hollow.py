@@ -54,14 +54,17 @@ async def create(api: Target, *, nodes: int, pods: int) -> PodsOf:
     token = ""
     while True:
         page = await api.get(f"{PODS_PATH}?limit=500&continue={token}")
-        for each in page["items"]:
-            meta = each["metadata"]
-            found.append((each["spec"]["nodeName"], HollowPod(meta["name"], meta["uid"])))
+        for item in page["items"]:
+            meta = item["metadata"]
+            found.append((item["spec"]["nodeName"], HollowPod(meta["name"], meta["uid"])))
         token = page["metadata"].get("continue", "")
         if not token:
             return {
                 node: [pod for _, pod in pairs]
-                for node, pairs in groupby(sorted(found), key=lambda pair: pair[0])
+                for node, pairs in groupby(
+                    sorted(found),
+                    key=lambda pair: pair[0],
+                )
             }
 
 
@@ -71,9 +74,18 @@ def condition_type(name: str) -> str:
 
 def marker(*, period_seconds: int) -> Json:
     """Two probes: one with a condition, labels and annotations, one with a condition only."""
-    handler = {"exec": {"command": ["true"]}, "periodSeconds": period_seconds, "timeoutSeconds": 1}
+    handler = {
+        "exec": {"command": ["true"]},
+        "periodSeconds": period_seconds,
+        "timeoutSeconds": 1,
+    }
     idle, healthy = (
-        probe(name, probe=handler, podConditionType=condition_type(name)) for name in PROBES
+        probe(
+            name,
+            probe=handler,
+            podConditionType=condition_type(name),
+        )
+        for name in PROBES
     )
     del healthy["markerPolicy"]
     return marker_object(idle, healthy, name=MARKER, app="web")
@@ -88,14 +100,29 @@ def no_node_pod_probe(node: str) -> BareRequest:
     return BareRequest("DELETE", node_pod_probe_path(node), counted_as="DELETE nodepodprobes")
 
 
-def spec(node: str, pods: Iterable[HollowPod], period_seconds: int) -> BareRequest:
+def spec(
+    node: str,
+    pods: Iterable[HollowPod],
+    period_seconds: int,
+) -> BareRequest:
     """The patch of a manager that lists the probes of `marker` for the pods of a node."""
     probes = [
-        {"name": f"{MARKER}#{each['name']}", "containerName": "main", "probe": each["probe"]}
+        {
+            "name": f"{MARKER}#{each['name']}",
+            "containerName": "main",
+            "probe": each["probe"],
+        }
         for each in marker(period_seconds=period_seconds)["spec"]["probes"]
     ]
     entries = [
-        spec_entry(name, uid, probes, namespace=NAMESPACE, ip="127.0.0.1") for name, uid in pods
+        spec_entry(
+            name,
+            uid,
+            probes,
+            namespace=NAMESPACE,
+            ip="127.0.0.1",
+        )
+        for name, uid in pods
     ]
     return BareRequest(
         "PATCH",
@@ -143,10 +170,22 @@ def results(
         **status,
     }
     counted_as = "PUT nodepodprobes/status"
-    return BareRequest("PUT", path, _encode(body), JSON, counted_as, accept=METADATA_ONLY)
+    return BareRequest(
+        "PUT",
+        path,
+        _encode(body),
+        JSON,
+        counted_as,
+        accept=METADATA_ONLY,
+    )
 
 
-def _states(state: str, probed_at: str, moved_at: str, message: str) -> list[Json]:
+def _states(
+    state: str,
+    probed_at: str,
+    moved_at: str,
+    message: str,
+) -> list[Json]:
     return [
         probe_state(
             f"{MARKER}#{name}",

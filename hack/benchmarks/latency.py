@@ -18,7 +18,12 @@ LOOK_SECONDS = 0.05
 LATE_SECONDS = 10.0
 
 
-async def measure(options: ManagerBench, *, rates: tuple[int, ...], seconds: float) -> list[Row]:
+async def measure(
+    options: ManagerBench,
+    *,
+    rates: tuple[int, ...],
+    seconds: float,
+) -> list[Row]:
     rows: list[Row] = [machine_speed()]
     emit(rows[0])
     async with hollow_cluster(options) as cluster, cluster.manager(options):
@@ -62,9 +67,16 @@ class _ResultLoad:
 
     async def begin(self) -> None:
         """Returns when every pod has its first result."""
-        await self._cluster.nodes.until(lambda _: True, of=set(self._cluster.pods_of))
+        await self._cluster.nodes.until(
+            lambda _: True,
+            of=set(self._cluster.pods_of),
+        )
         body = hollow.marker(period_seconds=10)
-        await self._cluster.api.json("POST", hollow.MARKERS_PATH, body)
+        await self._cluster.api.json(
+            "POST",
+            hollow.MARKERS_PATH,
+            body,
+        )
         per_node = {node: len(pods) for node, pods in self._cluster.pods_of.items()}
         await self._cluster.nodes.until(
             lambda seen: seen.lists(per_node.get(seen.metadata.name, 0), 10), of=set(per_node)

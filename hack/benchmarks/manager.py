@@ -122,7 +122,11 @@ class _Cost(NamedTuple):
 
 DAEMONS = "the daemons' statuses: "
 _NAMES = ("benchmark", "label", "phase")
-_AROUND = {"first results": slice(0, 2), "flip": slice(0, 2), "delete": slice(1, 3)}
+_AROUND = {
+    "first results": slice(0, 2),
+    "flip": slice(0, 2),
+    "delete": slice(1, 3),
+}
 """Of the three floors of pods, those before and after the run of a phase."""
 
 
@@ -158,7 +162,11 @@ async def hollow_cluster(options: ManagerBench) -> AsyncIterator[Cluster]:
         setup = await stack.enter_async_context(prepared(plane, hollow.NAMESPACE, crds=crds))
         api = await stack.enter_async_context(BareClient(plane.config(), connections=CONNECTIONS))
         progress(f"creating {options.nodes} hollow nodes and {options.pods} hollow pods")
-        pods_of = await hollow.create(setup, nodes=options.nodes, pods=options.pods)
+        pods_of = await hollow.create(
+            setup,
+            nodes=options.nodes,
+            pods=options.pods,
+        )
         pods = Watched(api, hollow.PODS_PATH, WatchedPod)
         nodes = Watched(api, hollow.NODE_POD_PROBES_PATH, WatchedNode)
         markers = Watched(api, hollow.MARKERS_PATH, WatchedMarker)
@@ -205,9 +213,16 @@ async def _daemons_floor(
     for remake in (hollow.no_node_pod_probe, hollow.node_pod_probe):
         await cluster.api.each(remake(node) for node in cluster.pods_of)
     await cluster.api.each(hollow.spec(node, pods, 20) for node, pods in cluster.pods_of.items())
-    await cluster.nodes.until(lambda each: bool(each.spec.podProbes), of=set(cluster.pods_of))
+    await cluster.nodes.until(
+        lambda each: bool(each.spec.podProbes),
+        of=set(cluster.pods_of),
+    )
     for phase, state in (("first results", "Succeeded"), ("flip", "Failed")):
-        cost, row = await _bare_loop(cluster, DAEMONS + phase, _status_updates(cluster, state))
+        cost, row = await _bare_loop(
+            cluster,
+            DAEMONS + phase,
+            _status_updates(cluster, state),
+        )
         await asyncio.sleep(SEEN_SECONDS)
         floors[DAEMONS + phase] = [cost]
         add(row)
@@ -233,18 +248,22 @@ def _status_updates(cluster: Cluster, state: str, **more: str) -> Iterator[BareR
     """The daemons' updates, each of the version that is the newest when it is sent."""
     for node, pods in cluster.pods_of.items():
         version = cluster.nodes.objects[node].metadata.resourceVersion
-        yield hollow.results(node, pods, state, version=version, **more)
+        yield hollow.results(
+            node,
+            pods,
+            state,
+            version=version,
+            **more,
+        )
 
 
 async def _bare_loop(
     cluster: Cluster, phase: str, requests: Iterable[BareRequest]
 ) -> tuple[_Cost, Row]:
     loop = asyncio.get_running_loop()
-    before, cpu, started_at = (
-        await cluster.api.usage(),
-        procfs.cpu_seconds(os.getpid()),
-        loop.time(),
-    )
+    before = await cluster.api.usage()
+    cpu = procfs.cpu_seconds(os.getpid())
+    started_at = loop.time()
     await cluster.api.each(requests)
     wall = loop.time() - started_at
     cpu = procfs.cpu_seconds(os.getpid()) - cpu
@@ -276,13 +295,26 @@ class _ManagerRun:
     async def first_run(self) -> None:
         before = await self._cluster.api.usage()
         async with self._cluster.manager(self._options) as manager:
-            await self._cluster.nodes.until(lambda _: True, of=set(self._per_node))
+            await self._cluster.nodes.until(
+                lambda _: True,
+                of=set(self._per_node),
+            )
             await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
             self._row(
                 "start", manager, manager.ready_seconds, before, await self._cluster.api.usage()
             )
-            await self._phase(manager, "spread", self._create, self._listed(10))
-            await self._phase(manager, "edit", self._edit, self._listed(20))
+            await self._phase(
+                manager,
+                "spread",
+                self._create,
+                self._listed(10),
+            )
+            await self._phase(
+                manager,
+                "edit",
+                self._edit,
+                self._listed(20),
+            )
             for phase, state, shown, minute in (
                 ("first results", "Succeeded", "True", 1),
                 ("flip", "Failed", "False", 2),
@@ -303,7 +335,12 @@ class _ManagerRun:
                 "restart", manager, manager.ready_seconds, before, await self._cluster.api.usage()
             )
             await self._idle(manager)
-            await self._phase(manager, "delete", self._delete, self._gone)
+            await self._phase(
+                manager,
+                "delete",
+                self._delete,
+                self._gone,
+            )
             left = sum(not each.bare for each in self._cluster.pods.objects.values())
             if left:
                 self._add({"benchmark": "manager", "phase": "marks left behind", "pods": left})
@@ -328,9 +365,22 @@ class _ManagerRun:
                 await act()
             ended_at = reached.result()
         await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
-        self._row(phase, manager, ended_at - started_at, before, await self._cluster.api.usage())
+        self._row(
+            phase,
+            manager,
+            ended_at - started_at,
+            before,
+            await self._cluster.api.usage(),
+        )
 
-    def _row(self, phase: str, manager: Measured, wall: float, before: Usage, after: Usage) -> None:
+    def _row(
+        self,
+        phase: str,
+        manager: Measured,
+        wall: float,
+        before: Usage,
+        after: Usage,
+    ) -> None:
         writes = {name: count for name, count in (after.writes - before.writes).items() if count}
         cpu = manager.cpu_seconds
         pod_writes = sum(count for name, count in writes.items() if name.endswith(" pods/status"))
@@ -354,7 +404,13 @@ class _ManagerRun:
         before = await self._cluster.api.usage()
         manager.lap()
         await asyncio.sleep(IDLE_SECONDS)
-        self._row("idle", manager, IDLE_SECONDS, before, await self._cluster.api.usage())
+        self._row(
+            "idle",
+            manager,
+            IDLE_SECONDS,
+            before,
+            await self._cluster.api.usage(),
+        )
 
     async def _create(self) -> None:
         await self._cluster.api.json(
@@ -420,4 +476,8 @@ class _ManagerRun:
     async def _gone(self) -> float:
         """Waits until every entry of every node and the marker are deleted."""
         await self._cluster.nodes.until(lambda each: not each.spec.podProbes)
-        return await self._cluster.markers.until(lambda _: False, of={hollow.MARKER}, gone_too=True)
+        return await self._cluster.markers.until(
+            lambda _: False,
+            of={hollow.MARKER},
+            gone_too=True,
+        )

@@ -72,7 +72,11 @@ class Tracer:
         )
 
 
-def run_traced(mode: str, out: Path, arguments: list[str]) -> None:
+def run_traced(
+    mode: str,
+    out: Path,
+    arguments: list[str],
+) -> None:
     """Run the program in this process; the tracer writes each result to `out`."""
     from kruise_probe.cli.main import main
 
@@ -85,7 +89,8 @@ def run_traced(mode: str, out: Path, arguments: list[str]) -> None:
 async def traced(
     mode: str, cluster: EmbeddedCluster, folder: Path, *flags: str
 ) -> AsyncIterator[Path]:
-    out, log = folder / f"{mode}.calls", folder / f"{mode}.log"
+    out = folder / f"{mode}.calls"
+    log = folder / f"{mode}.log"
     kubeconfig = cluster.proxy.write_kubeconfig(folder)
     command = (sys.executable, __file__, mode, str(out), f"--kubeconfig={kubeconfig}")
     with log.open("wb") as output:
@@ -132,7 +137,7 @@ async def daemon_calls(cluster: EmbeddedCluster, folder: Path) -> Path:
 
 
 def report(mode: str, out: Path, *, files: bool) -> None:
-    results = [[tuple(each) for each in json.loads(line)] for line in out.read_text().splitlines()]
+    results = [[tuple(load) for load in json.loads(line)] for line in out.read_text().splitlines()]
     calls = min(results[1:], key=len)
     counts = Counter(path for path, _ in calls)
     moves = sum(a != b for (a, _), (b, _) in pairwise(calls))
@@ -150,8 +155,16 @@ async def measure(*, files: bool) -> None:
     for mode, work in (("daemon", daemon_calls), ("manager", manager_calls)):
         with tempfile.TemporaryDirectory() as folder:
             async with embedded_cluster(Path(folder)) as cluster:
-                report(mode, await work(cluster, Path(folder)), files=files)
+                report(
+                    mode,
+                    await work(cluster, Path(folder)),
+                    files=files,
+                )
 
 
 if __name__ == "__main__":
-    run_traced(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
+    run_traced(
+        sys.argv[1],
+        Path(sys.argv[2]),
+        sys.argv[3:],
+    )

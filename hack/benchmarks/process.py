@@ -50,7 +50,14 @@ class Measured:
 class Launcher:
     """Starts commands at one API server; with `as_pod` with a service account's files (root only)."""
 
-    def __init__(self, plane: ControlPlane, api: Target, folder: Path, *, as_pod: bool) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        api: Target,
+        folder: Path,
+        *,
+        as_pod: bool,
+    ) -> None:
         self._plane = plane
         self._api = api
         self._folder = folder
@@ -62,15 +69,25 @@ class Launcher:
     ) -> AsyncIterator[Measured]:
         """Enters the block when the URL `ready` returns 200; both texts may have placeholders."""
         kubeconfig = str(self._plane.kubeconfig)
-        ports = {"health": str(free_port()), "metrics": str(free_port())}
+        ports = {
+            "health": str(free_port()),
+            "metrics": str(free_port()),
+        }
         texts = {"kubeconfig": kubeconfig, **ports, **placeholders}
         words = shlex.split(command.format(**texts))
-        environ = {"KUBECONFIG": kubeconfig, "NODE_NAME": placeholders.get("node", "")}
+        environ = {
+            "KUBECONFIG": kubeconfig,
+            "NODE_NAME": placeholders.get("node", ""),
+        }
         if self._as_pod:
             if "--kubeconfig" in words:  # without it, the program uses the service account
                 at = words.index("--kubeconfig")
                 del words[at : at + 2]
-            account = await in_pod(self._plane, self._api, self._folder)
+            account = await in_pod(
+                self._plane,
+                self._api,
+                self._folder,
+            )
             words = account.prepared(words)
             environ |= account.environ | {"KUBECONFIG": ""}
         started_at = asyncio.get_running_loop().time()
@@ -78,7 +95,12 @@ class Launcher:
         async def is_ready() -> bool:
             return (await fetch(ready.format(**texts)))[0] == 200
 
-        async with running(name, words, self._folder / f"{name}.log", environ) as program:
+        async with running(
+            name,
+            words,
+            self._folder / f"{name}.log",
+            environ,
+        ) as program:
             await program.until("is ready", is_ready, seconds=READY_SECONDS)
             seconds = asyncio.get_running_loop().time() - started_at
             yield Measured(program.process.pid, seconds)

@@ -30,7 +30,10 @@ def table(rows: list[Row], *, hide: tuple[str, ...] = ("benchmark", "run", "pyth
     cells = [columns, ["---"] * len(columns)]
     cells += [[_cell(row.get(column)) for column in columns] for row in rows]
     for line in cells:
-        print("| " + " | ".join(line) + " |", file=sys.stderr)
+        print(
+            "| " + " | ".join(line) + " |",
+            file=sys.stderr,
+        )
 
 
 def _cell(value: Any) -> str:
@@ -70,7 +73,8 @@ def percentile(values: list[float], share: float) -> float:
 
 def machine_speed() -> Row:
     """Interpreter and JSON speed on one processor, so that runs on different machines compare as ratios."""
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    cpu = time.process_time()
     total = 0
     for number in range(_LOOPS):
         total += number & 7

@@ -46,7 +46,11 @@ STALL_LOOK_SECONDS = 0.005
 class _Served(Generic[T]):
     """A ListerWatcher: pages of bytes once, then whatever `send` is given."""
 
-    def __init__(self, resource: Resource[T], objects: list[bytes]) -> None:
+    def __init__(
+        self,
+        resource: Resource[T],
+        objects: list[bytes],
+    ) -> None:
         self._resource = resource
         self._objects = objects
         self._events: asyncio.Queue[WatchEvent[T]] = asyncio.Queue()
@@ -95,10 +99,19 @@ class _Client:
         self._marker = marker
         self._version = 10_000_000
 
-    async def create(self, resource: Resource[Any], body: bytes, *, namespace: str = "") -> Any:
+    async def create(
+        self,
+        resource: Resource[Any],
+        body: bytes,
+        *,
+        namespace: str = "",
+    ) -> Any:
         self._count(resource)
         wire = msgspec.json.decode(body)
-        wire["metadata"] |= {"uid": wire["metadata"]["name"], **self._stamp()}
+        wire["metadata"] |= {
+            "uid": wire["metadata"]["name"],
+            **self._stamp(),
+        }
         obj = resource.decode(msgspec.json.encode(wire))
         if resource is NODE_POD_PROBES:
             self._probes.send(EventType.ADDED, obj)
@@ -115,18 +128,28 @@ class _Client:
         self._marker["status"] = patch.get("status", self._marker.get("status"))
         return resource.decode(msgspec.json.encode(self._marker))
 
-    def _patched_pod(self, name: str, patch: dict[str, Any]) -> bytes:
+    def _patched_pod(
+        self,
+        name: str,
+        patch: dict[str, Any],
+    ) -> bytes:
         pod = msgspec.json.decode(self._pods[name])
         for field in ("labels", "annotations"):
             pod["metadata"][field] |= patch["metadata"].get(field, {})
         pod["metadata"] |= self._stamp()
-        conditions = {each["type"]: each for each in pod["status"]["conditions"]}
-        for each in patch.get("status", {}).get("conditions", ()):
-            conditions[each["type"]] = conditions.get(each["type"], {}) | each
+        conditions = {condition["type"]: condition for condition in pod["status"]["conditions"]}
+        for condition in patch.get("status", {}).get("conditions", ()):
+            conditions[condition["type"]] = conditions.get(condition["type"], {}) | condition
         pod["status"]["conditions"] = list(conditions.values())
         return msgspec.json.encode(pod)
 
-    async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
+    async def delete(
+        self,
+        resource: Resource[Any],
+        key: NamespacedName,
+        *,
+        uid: str = "",
+    ) -> None:
         self._count(resource)
 
     def _count(self, resource: Resource[Any]) -> None:
@@ -139,7 +162,13 @@ class _Client:
 
 def _stored_pod() -> dict[str, Any]:
     """A pod with placeholders, as the API server stores it after the first results."""
-    pod = hollow_pod("@name@", node="@node@", ip="@ip@", at=hollow.STAMP, padding_bytes=2_000)
+    pod = hollow_pod(
+        "@name@",
+        node="@node@",
+        ip="@ip@",
+        at=hollow.STAMP,
+        padding_bytes=2_000,
+    )
     pod["metadata"] |= {
         "namespace": hollow.NAMESPACE,
         "uid": "@uid@",
@@ -223,12 +252,13 @@ async def _one_size(nodes: int, pods: int) -> Row:
     )
     informers = build(manager, ManagerOptions("kruise-system"))
     row: Row = {"benchmark": "scale", "nodes": nodes, "pods": pods}
-    cpu, wall = time.process_time(), time.perf_counter()
+    cpu = time.process_time()
+    wall = time.perf_counter()
     stalls = _Stalls()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(each.run()) for each in (stalls, *informers)]
-        for each in informers:
-            await each.wait_for_sync()
+        for informer in informers:
+            await informer.wait_for_sync()
         row["list_cpu_s"] = round(time.process_time() - cpu, 2)
         row["list_us_per_pod"] = round((time.process_time() - cpu) / pods * 1e6, 1)
         tasks.append(group.create_task(manager.lead()))
@@ -278,7 +308,11 @@ async def _quiet() -> None:
         idle = time.process_time() - used < 0.03
 
 
-async def _one_flip(informers: Informers, client: _Client, probes: _Served[Any]) -> Row:
+async def _one_flip(
+    informers: Informers,
+    client: _Client,
+    probes: _Served[Any],
+) -> Row:
     """Changes one result of one pod; returns the number of writes and the time until the write."""
     node = node_name(0)
     stored = informers.node_pod_probes.lister.get(NamespacedName("", node))
@@ -300,7 +334,10 @@ async def _one_flip(informers: Informers, client: _Client, probes: _Served[Any])
     await _until(lambda: bool(client.writes.get("pods")))
     took = time.perf_counter() - started_at
     await _quiet()
-    return {"flip_ms": round(took * 1000, 2), "pod_writes_per_flip": client.writes["pods"]}
+    return {
+        "flip_ms": round(took * 1000, 2),
+        "pod_writes_per_flip": client.writes["pods"],
+    }
 
 
 async def measure(sizes: tuple[tuple[int, int], ...]) -> list[Row]:

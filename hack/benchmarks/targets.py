@@ -28,7 +28,7 @@ class TcpPorts:
         for times in self.arrivals.values():
             ticks = [round((at - times[0]) / period_seconds) for at in times]
             offsets = [at - n * period_seconds for at, n in zip(times, ticks, strict=True)]
-            late += [each - min(offsets) for each in offsets]
+            late += [offset - min(offsets) for offset in offsets]
             missing += ticks[-1] + 1 - len(set(ticks))
         missing += len(self.ports) - len(self.arrivals)
         return percentile(late, 0.5), percentile(late, 0.99), missing
@@ -44,7 +44,15 @@ async def tcp_ports(host: str, count: int) -> AsyncIterator[TcpPorts]:
             port: int = transport.get_extra_info("sockname")[1]
             found.arrivals[port].append(loop.time())
 
-    servers = [await loop.create_server(Port, host, 0, backlog=16) for _ in range(count)]
+    servers = [
+        await loop.create_server(
+            Port,
+            host,
+            0,
+            backlog=16,
+        )
+        for _ in range(count)
+    ]
     found.ports = [each.sockets[0].getsockname()[1] for each in servers]
     try:
         yield found
@@ -101,7 +109,12 @@ async def pages(host: str) -> AsyncIterator[Pages]:
                 self._transport.write(found.answer(self._pod + path))
                 self._transport.close()
 
-    server = await asyncio.get_running_loop().create_server(Page, host, 0, backlog=1024)
+    server = await asyncio.get_running_loop().create_server(
+        Page,
+        host,
+        0,
+        backlog=1024,
+    )
     found.port = server.sockets[0].getsockname()[1]
     try:
         yield found

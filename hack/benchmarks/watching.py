@@ -37,14 +37,14 @@ class WatchedPod(msgspec.Struct):
     def shows(self, wanted: str) -> bool:
         """Whether it has the label, and the condition of every probe."""
         text = {"True": "good", "False": "bad"}[wanted]
-        statuses = {each.type: each.status for each in self.status.conditions}
+        statuses = {condition.type: condition.status for condition in self.status.conditions}
         return self.metadata.labels.get(LABEL) == text and all(
             statuses.get(hollow.condition_type(probe)) == wanted for probe in hollow.PROBES
         )
 
     @property
     def bare(self) -> bool:
-        types = {each.type for each in self.status.conditions}
+        types = {condition.type for condition in self.status.conditions}
         return LABEL not in self.metadata.labels and not types & {
             hollow.condition_type(probe) for probe in hollow.PROBES
         }
@@ -76,7 +76,7 @@ class WatchedNode(msgspec.Struct):
         """All probes of that many pods, at this period."""
         return len(self.spec.podProbes) == pods and all(
             len(entry.probes) == len(hollow.PROBES)
-            and all(each.probe.periodSeconds == period_seconds for each in entry.probes)
+            and all(probe.probe.periodSeconds == period_seconds for probe in entry.probes)
             for entry in self.spec.podProbes
         )
 
@@ -96,7 +96,12 @@ class _Event(msgspec.Struct, Generic[Object]):
 class Watched(Generic[Object]):
     """The objects of one collection, by name; `run` watches them."""
 
-    def __init__(self, api: BareClient, path: str, kind: type[Object]) -> None:
+    def __init__(
+        self,
+        api: BareClient,
+        path: str,
+        kind: type[Object],
+    ) -> None:
         self._api = api
         self._path = path
         self._event = msgspec.json.Decoder(_Event)
@@ -157,7 +162,8 @@ class Watched(Generic[Object]):
 
         With `gone_too`, an object that does not exist has reached its goal.
         """
-        self._reached, self._gone_too = reached, gone_too
+        self._reached = reached
+        self._gone_too = gone_too
         self._done.clear()
         self._missing = set(of if of is not None else self.objects)
         for name in tuple(self._missing):

@@ -25,7 +25,10 @@ def main(arguments: list[str]) -> int:
     chosen = names if arguments[0] == "all" else [arguments[0]]
     seconds = arguments[1] if len(arguments) > 1 else "600"
     if not set(chosen) <= set(names) or not seconds.isdigit():
-        print(f"hack/fuzz: usage: hack/fuzz [all|{'|'.join(names)} [SECONDS]]", file=sys.stderr)
+        print(
+            f"hack/fuzz: usage: hack/fuzz [all|{'|'.join(names)} [SECONDS]]",
+            file=sys.stderr,
+        )
         return 2
     return max(fuzz(name, int(seconds)) for name in chosen)
 
@@ -52,8 +55,15 @@ def fuzz(name: str, seconds: int) -> int:
     corpus = set(targets.read_corpus(name))
     for number, data in enumerate(corpus):
         (known / str(number)).write_bytes(data)
-    limits = [f"-max_len={MAX_INPUT_BYTES}", f"-rss_limit_mb={MEMORY_MB}", "-verbosity=0"]
-    print(f"== {name}: {seconds} s", flush=True)
+    limits = [
+        f"-max_len={MAX_INPUT_BYTES}",
+        f"-rss_limit_mb={MEMORY_MB}",
+        "-verbosity=0",
+    ]
+    print(
+        f"== {name}: {seconds} s",
+        flush=True,
+    )
     broken_by = CACHE / f"{name}.broken"
     broken_by.unlink(missing_ok=True)
     if run(
@@ -70,9 +80,16 @@ def fuzz(name: str, seconds: int) -> int:
             targets.write_corpus(name, corpus | {broken_by.read_bytes()})
             print(f"== {name}: broken by {broken_by.read_bytes()!r}, which is in the corpus now")
         return 1
-    if run(name, "-merge=1", *limits, str(merged), str(known), str(found)):
+    if run(
+        name,
+        "-merge=1",
+        *limits,
+        str(merged),
+        str(known),
+        str(found),
+    ):
         return 1
-    inputs = {each.read_bytes() for each in merged.iterdir()}
+    inputs = {path.read_bytes() for path in merged.iterdir()}
     targets.write_corpus(name, inputs)
     print(f"== {name}: {len(inputs)} inputs in {targets.CORPORA.relative_to(ROOT)}/{name}")
     return 0

@@ -62,9 +62,19 @@ def stubs_of(service: ServiceDescriptorProto) -> str:
 
 def stubs(file: FileDescriptorProto) -> str:
     path = Path(file.name)
-    header = HEADER.format(package=".".join(path.parent.parts), module=f"{path.stem}_pb2")
+    header = HEADER.format(
+        package=".".join(path.parent.parts),
+        module=f"{path.stem}_pb2",
+    )
     context = "Context = grpc.aio.ServicerContext[Any, Any]"
-    return "\n".join([header, context, "", *map(stubs_of, file.service)])
+    return "\n".join(
+        [
+            header,
+            context,
+            "",
+            *map(stubs_of, file.service),
+        ]
+    )
 
 
 if __name__ == "__main__":

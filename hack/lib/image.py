@@ -44,8 +44,18 @@ def _parser() -> argparse.ArgumentParser:
     shared.add_argument(
         "--entrypoint", type=json.loads, default=[], help="JSON list (default: none)"
     )
-    shared.add_argument("--command", type=json.loads, default=["/bin/sh"], help="JSON list")
-    shared.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    shared.add_argument(
+        "--command",
+        type=json.loads,
+        default=["/bin/sh"],
+        help="JSON list",
+    )
+    shared.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+    )
     shared.add_argument("--user", default="", help="user or uid[:gid] (default: root)")
     shared.add_argument("--workdir", default="/")
 
@@ -57,8 +67,17 @@ def _parser() -> argparse.ArgumentParser:
     busybox.add_argument(
         "--binary", type=Path, default=Path("/bin/busybox"), help="a static busybox"
     )
-    folder = sources.add_parser("root", parents=[shared], help="the content of a folder")
-    folder.add_argument("--root", type=Path, required=True, help="the image's root")
+    folder = sources.add_parser(
+        "root",
+        parents=[shared],
+        help="the content of a folder",
+    )
+    folder.add_argument(
+        "--root",
+        type=Path,
+        required=True,
+        help="the image's root",
+    )
     return parser
 
 
@@ -79,7 +98,12 @@ def _make_busybox_root(root: Path, binary: Path) -> None:
     target = root / "bin/busybox"
     target.write_bytes(program)
     target.chmod(0o755)
-    applets = subprocess.run([binary, "--list"], check=True, capture_output=True, text=True).stdout
+    applets = subprocess.run(
+        [binary, "--list"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     for applet in applets.split():
         if applet != "busybox":
             (root / "bin" / applet).symlink_to("busybox")
@@ -88,18 +112,40 @@ def _make_busybox_root(root: Path, binary: Path) -> None:
 def _write_image(arguments: argparse.Namespace, root: Path) -> None:
     # A root with Python has hundreds of megabytes, so the layer is written to a file, not to memory.
     with tempfile.NamedTemporaryFile(prefix="kruise-probe-layer-") as layer:
-        with tarfile.open(fileobj=layer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        with tarfile.open(
+            fileobj=layer,
+            mode="w",
+            format=tarfile.PAX_FORMAT,
+        ) as tar:
             for path in _walk(root):
-                _add(tar, path, path.relative_to(root).as_posix())
+                _add(
+                    tar,
+                    path,
+                    path.relative_to(root).as_posix(),
+                )
         layer.flush()
         layer.seek(0)
         digest = hashlib.file_digest(layer, "sha256").hexdigest()
         config = json.dumps(_config(arguments, digest), sort_keys=True).encode()
         config_name = f"{hashlib.sha256(config).hexdigest()}.json"
         layer_name = f"{digest}/layer.tar"
-        manifest = [{"Config": config_name, "RepoTags": [arguments.name], "Layers": [layer_name]}]
-        with tarfile.open(arguments.output, "w", format=tarfile.PAX_FORMAT) as archive:
-            _add_bytes(archive, "manifest.json", json.dumps(manifest).encode())
+        manifest = [
+            {
+                "Config": config_name,
+                "RepoTags": [arguments.name],
+                "Layers": [layer_name],
+            }
+        ]
+        with tarfile.open(
+            arguments.output,
+            "w",
+            format=tarfile.PAX_FORMAT,
+        ) as archive:
+            _add_bytes(
+                archive,
+                "manifest.json",
+                json.dumps(manifest).encode(),
+            )
             _add_bytes(archive, config_name, config)
             member = tarfile.TarInfo(layer_name)
             member.size = layer.seek(0, io.SEEK_END)

@@ -21,10 +21,31 @@ NOT_CALLED = 33
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="hack/mutate", description=__doc__)
-    parser.add_argument("--package", action="append", choices=PACKAGES, help="[all of them]")
-    parser.add_argument("--sample", type=int, default=200, help="mutants of each package [200]")
-    parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts [1/1]")
-    parser.add_argument("--floor", type=int, default=0, metavar="PERCENT", help="fail below it [0]")
+    parser.add_argument(
+        "--package",
+        action="append",
+        choices=PACKAGES,
+        help="[all of them]",
+    )
+    parser.add_argument(
+        "--sample",
+        type=int,
+        default=200,
+        help="mutants of each package [200]",
+    )
+    parser.add_argument(
+        "--shard",
+        default="1/1",
+        metavar="I/N",
+        help="the I-th of N parts [1/1]",
+    )
+    parser.add_argument(
+        "--floor",
+        type=int,
+        default=0,
+        metavar="PERCENT",
+        help="fail below it [0]",
+    )
     options = parser.parse_args()
     part, parts = map(int, options.shard.split("/"))
 
@@ -45,7 +66,10 @@ def main() -> int:
     score = percent(killed_of_all, sum(map(len, sample.values())))
     print(f"all: {score} %")
     if score < options.floor:
-        print(f"hack/mutate: the tests kill less than {options.floor} %", file=sys.stderr)
+        print(
+            f"hack/mutate: the tests kill less than {options.floor} %",
+            file=sys.stderr,
+        )
         return 1
     return 0
 
@@ -54,7 +78,12 @@ def mutmut(*arguments: str) -> None:
     """Run mutmut. Its exit code is 1 if no mutant has the name, and also if a mutant survived."""
     program = Path(sys.executable).with_name("mutmut")
     with Path("mutants.log").open("w") as log:
-        subprocess.run([program, *arguments], stdout=log, stderr=subprocess.STDOUT, check=False)
+        subprocess.run(
+            [program, *arguments],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
 
 
 def sampled(package: str, size: int) -> list[str]:
@@ -91,8 +120,8 @@ def differs_in_texts(original: object, mutant: object) -> bool:
             return True
         case ast.AST(), ast.AST():
             return type(original) is type(mutant) and all(
-                differs_in_texts(getattr(original, each), getattr(mutant, each))
-                for each in original._fields
+                differs_in_texts(getattr(original, field), getattr(mutant, field))
+                for field in original._fields
             )
         case list(), list():
             return len(original) == len(mutant) and all(map(differs_in_texts, original, mutant))

@@ -64,7 +64,11 @@ def versions(root: Path) -> dict[str, str]:
     """Read the version at each of PLACES."""
     found = {}
     for name, pattern in PLACES:
-        match = re.search(pattern, (root / name).read_text(), re.MULTILINE)
+        match = re.search(
+            pattern,
+            (root / name).read_text(),
+            re.MULTILINE,
+        )
         if match is None:
             raise ReleaseError(f"{name}: nothing matches {pattern!r}; adapt PLACES of {__file__}")
         found[f"{name}: {pattern}"] = match[1]
@@ -116,7 +120,10 @@ def plugin(wheels: Path, licence: Path, archive: Path) -> None:
 
     Wheels without compiled modules are equal for all versions and go to `lib/any`.
     """
-    files = {PLUGIN: (LAUNCHER.encode(), 0o755), "LICENSE": (licence.read_bytes(), 0o644)}
+    files = {
+        PLUGIN: (LAUNCHER.encode(), 0o755),
+        "LICENSE": (licence.read_bytes(), 0o644),
+    }
     for folder in sorted(wheels.iterdir()):
         for wheel in sorted(folder.glob("*.whl")):
             place = "any" if wheel.stem.endswith("-none-any") else folder.name
@@ -129,13 +136,19 @@ def plugin(wheels: Path, licence: Path, archive: Path) -> None:
     # No times and no owners: the same wheels make the same bytes.
     with (
         archive.open("wb") as raw,
-        gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
+        gzip.GzipFile(
+            filename="",
+            fileobj=raw,
+            mode="wb",
+            mtime=0,
+        ) as packed,
         tarfile.open(fileobj=packed, mode="w") as tar,
     ):
         for name in sorted(files):
             data, mode = files[name]
             member = tarfile.TarInfo(name)
-            member.size, member.mode = len(data), mode
+            member.size = len(data)
+            member.mode = mode
             tar.addfile(member, io.BytesIO(data))
 
 
@@ -166,17 +179,31 @@ def krew(version: str, archives: list[Path]) -> str:
         "metadata": {"name": "kruise-probe"},
         "spec": spec,
     }
-    text: str = yaml.safe_dump(manifest, sort_keys=False, width=120)
+    text: str = yaml.safe_dump(
+        manifest,
+        sort_keys=False,
+        width=120,
+    )
     return text
 
 
-def check_bill(bill: Path, constraints: Path, own: frozenset[str]) -> None:
+def check_bill(
+    bill: Path,
+    constraints: Path,
+    own: frozenset[str],
+) -> None:
     """Compare a software bill of materials with the pins.
 
     Raises:
         ReleaseError: a component has no pin, or another version than its pin.
     """
-    pins = set(re.findall(r"^([a-z0-9-]+==[^\s;]+)", constraints.read_text(), re.MULTILINE))
+    pins = set(
+        re.findall(
+            r"^([a-z0-9-]+==[^\s;]+)",
+            constraints.read_text(),
+            re.MULTILINE,
+        )
+    )
     parsed = json.loads(bill.read_text())
     found = {
         f"{re.sub(r'[-_.]+', '-', component['name']).lower()}=={component['version']}"

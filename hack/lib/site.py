@@ -31,7 +31,12 @@ def prepare(checkout: Path, version: str) -> None:
     configuration = checkout / "zensical.toml"
     text = configuration.read_text()
     configuration.write_text(
-        re.sub(r'^(site_url = ".*/)"$', rf'\g<1>{version}/"', text, flags=re.M)
+        re.sub(
+            r'^(site_url = ".*/)"$',
+            rf'\g<1>{version}/"',
+            text,
+            flags=re.M,
+        )
     )
 
 
@@ -45,9 +50,20 @@ def tabs(found: re.Match[str]) -> str:
 
 def describe(text: str) -> str:
     """Return the first paragraph without its markup, cut at a word."""
-    paragraphs = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).split("\n\n")
-    prose = next(each for each in paragraphs if re.match(r"[A-Za-z`\u4e00-\u9fff]", each))
-    plain = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", " ".join(prose.split()))
+    paragraphs = re.sub(
+        r"<!--.*?-->",
+        "",
+        text,
+        flags=re.DOTALL,
+    ).split("\n\n")
+    prose = next(
+        paragraph for paragraph in paragraphs if re.match(r"[A-Za-z`\u4e00-\u9fff]", paragraph)
+    )
+    plain = re.sub(
+        r"!?\[([^]]*)\]\([^)]*\)",
+        r"\1",
+        " ".join(prose.split()),
+    )
     plain = re.sub(r"[`*]", "", plain)
     if len(plain) <= DESCRIPTION_LETTERS:
         return plain
@@ -55,9 +71,12 @@ def describe(text: str) -> str:
 
 
 def finish(folder: Path) -> None:
-    found = [each.parent.name for each in folder.glob("*/sitemap.xml")]
+    found = [path.parent.name for path in folder.glob("*/sitemap.xml")]
     released = [name for name in found if re.fullmatch(r"\d+\.\d+\.\d+", name)]
-    released.sort(key=lambda name: [int(part) for part in name.split(".")], reverse=True)
+    released.sort(
+        key=lambda name: [int(part) for part in name.split(".")],
+        reverse=True,
+    )
     versions = released + sorted(set(found) - set(released))
     entries = [{"version": name, "title": name, "aliases": []} for name in versions]
     (folder / "versions.json").write_text(json.dumps(entries))
@@ -69,7 +88,13 @@ def finish(folder: Path) -> None:
     # With this language the search finds a Chinese word within a sentence, not only at its beginning.
     for name in versions:
         index = folder / name / "search.json"
-        index.write_text(index.read_text().replace('"lang":["en"]', '"lang":["en","zh"]', 1))
+        index.write_text(
+            index.read_text().replace(
+                '"lang":["en"]',
+                '"lang":["en","zh"]',
+                1,
+            )
+        )
     # GitHub Pages shows this file for every address that does not exist.
     shutil.copy(folder / versions[0] / "404.html", folder / "404.html")
 

@@ -39,11 +39,11 @@ def architecture() -> str:
         box(700, 190, 240, 355, "soft"), text(820, 214, "each node", "title middle"),
         box(20, 62, 140, 40), text(90, 87, "you", "title middle"),
         box(20, 150, 190, 270), text(115, 178, "manager", "title middle"),
-        *(text(115, 210 + 46 * row, said, "middle") for row, said in enumerate(("informer caches", "event mapping", "workqueues", "reconcilers"))),
+        *(text(115, 210 + 46 * row, said, "middle",) for row, said in enumerate(("informer caches", "event mapping", "workqueues", "reconcilers"))),
         *(f'<path class="arrow" d="M115 {218 + 46 * row} v22"/>' for row in range(3)),
         text(115, 385, "nodes · pods · markers", "muted middle"), text(115, 404, "one leads, others stand by", "muted middle"),
         box(720, 230, 200, 190), text(820, 256, "daemon", "title middle"),
-        *(text(820, 290 + 40 * row, said, "middle") for row, said in enumerate(("supervisor, workers", "probers, threshold", "reporter, heartbeat"))),
+        *(text(820, 290 + 40 * row, said, "middle",) for row, said in enumerate(("supervisor, workers", "probers, threshold", "reporter, heartbeat"))),
         *(f'<path class="arrow" d="M820 {297 + 40 * row} v18"/>' for row in range(2)),
         '<path class="arrow" d="M760 420 v58"/>',
         text(772, 444, "exec through CRI", "muted"), text(772, 462, "http, tcp, grpc to the pod", "muted"),
@@ -57,5 +57,11 @@ def architecture() -> str:
         ]
     for each in EDGES:
         parts.append(f'<polyline class="arrow" points="{each.points}"/>')
-        parts.append(text(*each.at, each.label, "muted middle"))
+        parts.append(
+            text(
+                *each.at,
+                each.label,
+                "muted middle",
+            )
+        )
     return svg(960, 565, "Architecture of kruise-probe", *parts)

@@ -31,11 +31,22 @@ def svg(width: int, height: int, title: str, *parts: str, style: str = "") -> st
     )
 
 
-def text(x: float, y: float, said: str, style: str = "") -> str:
+def text(
+    x: float,
+    y: float,
+    said: str,
+    style: str = "",
+) -> str:
     return f'<text x="{x:g}" y="{y:g}" class="{style}">{escape(said)}</text>'
 
 
-def box(x: float, y: float, width: float, height: float, style: str = "box") -> str:
+def box(
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    style: str = "box",
+) -> str:
     return (
         f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6" class="{style}"/>'
     )

@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-COLUMNS, LINES = 120, 26
+COLUMNS = 120
+LINES = 26
 SETTLE_SECONDS = 12
 DARK = TerminalTheme(
     (12, 12, 12),
@@ -32,8 +33,17 @@ DARK = TerminalTheme(
 
 def recording() -> str:
     """Run the playground and draw its screen as an SVG with a dark frame."""
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(Text.from_ansi(_screen()), no_wrap=True, crop=True)
+    console = Console(
+        record=True,
+        width=COLUMNS,
+        file=io.StringIO(),
+        force_terminal=True,
+    )
+    console.print(
+        Text.from_ansi(_screen()),
+        no_wrap=True,
+        crop=True,
+    )
     drawn = console.export_svg(title="kruise-probe playground", theme=DARK)
     # The fonts come from another host, and a picture may not load them.
     return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
@@ -42,14 +52,24 @@ def recording() -> str:
 def _screen() -> str:
     """What a terminal shows some seconds after the first results."""
     here, there = pty.openpty()
-    ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(LINES)}
+    ioctl(
+        there,
+        termios.TIOCSWINSZ,
+        struct.pack("HHHH", LINES, COLUMNS, 0, 0),
+    )
+    environment = {
+        **os.environ,
+        "TERM": "xterm",
+        "COLUMNS": str(COLUMNS),
+        "LINES": str(LINES),
+    }
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     process = subprocess.Popen(
         ["kruise-probe", "playground"], stdin=there, stdout=there, stderr=there, env=environment
     )
     os.close(there)
-    buffer, ready = "", 0.0
+    buffer = ""
+    ready = 0.0
     try:
         while True:
             if not select([here], [], [], 60)[0]:

@@ -50,11 +50,14 @@ _QUOTED: Final = "quoted"
 """Instead of the tag of a scalar that has none."""
 _TYPED: Final = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null"))
 """Tags of scalars that are not text. The schema of a field finds a value that is not of its tag."""
+_NULLS: Final = ("", "~", "null", "Null", "NULL")
+_TRUE: Final = "y Y yes Yes YES true True TRUE on On ON".split()
+_FALSE: Final = "n N no No NO false False FALSE off Off OFF".split()
 _WORDS: Final[dict[str, Plain]] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True,),
-    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False,),
-}  # fmt: skip
+    **dict.fromkeys(_NULLS, None),
+    **dict.fromkeys(_TRUE, True),
+    **dict.fromkeys(_FALSE, False),
+}
 _NUMBER: Final = re.compile(r"[-+]?[0-9][-+0-9A-Za-z_.]*|[-+]?\.[0-9][-+0-9eE]*")
 _OCTAL: Final = re.compile(r"[-+]?0[0-7]+")
 _TOO_LARGE: Final = 2**64

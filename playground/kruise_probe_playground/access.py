@@ -36,7 +36,11 @@ class Access(NamedTuple):
 
 def new_tls() -> Tls:
     """Issue a certificate for a server on loopback."""
-    issued = issue_certificate(("localhost", "127.0.0.1"), now=utc_now(), lifetime=LIFETIME)
+    issued = issue_certificate(
+        ("localhost", "127.0.0.1"),
+        now=utc_now(),
+        lifetime=LIFETIME,
+    )
     context = server_context()
     load_certificate(context, issued.certificate + issued.key)
     return Tls(context, issued.certificate)

@@ -49,8 +49,8 @@ class Progress:
     def observe(self, snapshot: Snapshot, events: Iterable[PodEvent]) -> None:
         """Note the effects in the current objects."""
         recorded = {
-            (each.involved_object.uid, each.reason, each.message.partition(": ")[0])
-            for each in events
+            (event.involved_object.uid, event.reason, event.message.partition(": ")[0])
+            for event in events
         }
         for marker in snapshot.compiled.values():
             for seen in snapshot.pods_of(marker):
@@ -99,7 +99,12 @@ class Progress:
                 details = (f"{state} has no {', '.join(sorted(left[state]))}" for state in left)
                 lacking.append(f"{name} ({'; '.join(details)})")
         more = [f"and {len(lacking) - MAX_NAMED} more"] if len(lacking) > MAX_NAMED else []
-        return "; ".join([*lacking[:MAX_NAMED], *more])
+        return "; ".join(
+            [
+                *lacking[:MAX_NAMED],
+                *more,
+            ]
+        )
 
     def as_json(self, *, seconds: float) -> dict[str, Any]:
         """The output of `playground --check`."""

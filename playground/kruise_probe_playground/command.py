@@ -20,7 +20,13 @@ from kruise_probe.cli.flag_types import GO_BOOL, Flag, FlagCommand, duration, nu
     help="Pods and PodProbeMarkers to apply instead of the sample: a file, a folder with .yaml, .yml and .json files,"
     " or - for standard input; repeatable. A Deployment becomes its ReplicaSet, a StatefulSet single pods.",
 )
-@click.option("--no-sample", cls=Flag, type=GO_BOOL, default=False, help="Do not apply the sample.")
+@click.option(
+    "--no-sample",
+    cls=Flag,
+    type=GO_BOOL,
+    default=False,
+    help="Do not apply the sample.",
+)
 @click.option(
     "--check",
     cls=Flag,
@@ -43,7 +49,13 @@ from kruise_probe.cli.flag_types import GO_BOOL, Flag, FlagCommand, duration, nu
     metavar="FILE",
     help="Another file for the kubeconfig with the session's token, mode 0600. It must not exist, and is removed at the end.",
 )
-@click.option("--nodes", cls=Flag, type=number(1, 50), default=1, help="Number of nodes.")
+@click.option(
+    "--nodes",
+    cls=Flag,
+    type=number(1, 50),
+    default=1,
+    help="Number of nodes.",
+)
 def playground(
     files: tuple[Path, ...],
     no_sample: bool,

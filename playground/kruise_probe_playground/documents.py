@@ -73,7 +73,8 @@ def _pods_of(workload: Json) -> list[Json]:
     """The pods of a workload, `<name>-0` and so on."""
     spec = _spec_of(workload)
     replicas = 1 if workload["kind"] == "DaemonSet" else spec.get("replicas", 1)
-    metadata, template = workload["metadata"], spec["template"]
+    metadata = workload["metadata"]
+    template = spec["template"]
     place = {"namespace": metadata["namespace"]} if "namespace" in metadata else {}
     return [
         {
@@ -126,10 +127,18 @@ def _load_one(source: Source) -> Iterator[LoadedObject]:
     try:
         parsed = list(documents_of(source))
     except Malformed as error:
-        raise _at(file, error.finding.position, error.finding.message) from error
+        raise _at(
+            file,
+            error.finding.position,
+            error.finding.message,
+        ) from error
     for number, document in enumerate(parsed, start=1):
         if document.flaws:
-            raise _at(file, document.flaws[0].position, document.flaws[0].message)
+            raise _at(
+                file,
+                document.flaws[0].position,
+                document.flaws[0].message,
+            )
         value = value_of(document.root)
         if value is not None:
             yield from _objects(f"{file}, document {number}", value)
@@ -167,11 +176,18 @@ def _objects(place: str, value: Any) -> Iterator[LoadedObject]:
 class Applier:
     """Applies documents as `kubectl apply` does: creates objects, or patches existing ones."""
 
-    def __init__(self, client: RestClient, on_note: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        client: RestClient,
+        on_note: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._client = client
         self._on_note = on_note
-        kinds = [*builtin_kinds(), *map(custom_kind, all_crds())]
-        self._served = {(each.api_version, each.kind): each for each in kinds}
+        kinds = [
+            *builtin_kinds(),
+            *map(custom_kind, all_crds()),
+        ]
+        self._served = {(kind.api_version, kind.kind): kind for kind in kinds}
 
     async def apply(self, documents: Sequence[LoadedObject]) -> None:
         """Apply documents one after the other. Kinds that the server does not serve are skipped with a note.
@@ -197,7 +213,16 @@ class Applier:
         path = f"/{kind.root}{scope}/{kind.plural}"
         body = msgspec.json.encode(wanted)
         try:
-            await self._client.request_raw("POST", path + _STRICT, body)
+            await self._client.request_raw(
+                "POST",
+                path + _STRICT,
+                body,
+            )
         except AlreadyExists:
             path += f"/{wanted['metadata']['name']}"
-            await self._client.request_raw("PATCH", path + _STRICT, body, PatchType.MERGE)
+            await self._client.request_raw(
+                "PATCH",
+                path + _STRICT,
+                body,
+                PatchType.MERGE,
+            )

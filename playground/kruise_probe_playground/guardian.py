@@ -32,9 +32,9 @@ def survivors(mark: str) -> Iterator[tuple[int, str]]:
             variables = Path("/proc", entry, "environ").read_bytes().split(b"\0")
         except OSError:
             continue  # it has ended, or belongs to another user
-        for each in variables:
-            if each == exact or each.startswith(below):
-                yield int(entry), each.decode(errors="replace").partition("=")[2]
+        for variable in variables:
+            if variable == exact or variable.startswith(below):
+                yield int(entry), variable.decode(errors="replace").partition("=")[2]
                 break
 
 
@@ -48,7 +48,11 @@ def kill_survivors(mark: str) -> int:
     return count
 
 
-def _clean_up(mark: str, folder: Path, files: list[Path]) -> None:
+def _clean_up(
+    mark: str,
+    folder: Path,
+    files: list[Path],
+) -> None:
     quiet = 0
     for _ in range(SWEEPS):
         quiet = 0 if kill_survivors(mark) else quiet + 1
@@ -65,7 +69,11 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
     mark, folder, *files = sys.argv[1:]
-    _clean_up(mark, Path(folder), [Path(file) for file in files])
+    _clean_up(
+        mark,
+        Path(folder),
+        [Path(file) for file in files],
+    )
 
 
 if __name__ == "__main__":

@@ -122,14 +122,27 @@ def manager(kubeconfig: Path, place: Workspace, *, on_end: OnEnd) -> Child:
     return _child("manager", "manager", flags, kubeconfig, place, on_end)
 
 
-def daemon(kubeconfig: Path, place: Workspace, node: EmbeddedNode, *, on_end: OnEnd) -> Child:
+def daemon(
+    kubeconfig: Path,
+    place: Workspace,
+    node: EmbeddedNode,
+    *,
+    on_end: OnEnd,
+) -> Child:
     """The daemon of one node, connected to the node's socket."""
     flags = (
         "--addr=127.0.0.1:0",
         f"--node-name={node.name}",
         f"--cri-endpoint={node.cri_endpoint}",
     )
-    return _child(f"daemon of {node.name}", "daemon", flags, kubeconfig, place, on_end)
+    return _child(
+        f"daemon of {node.name}",
+        "daemon",
+        flags,
+        kubeconfig,
+        place,
+        on_end,
+    )
 
 
 def _child(

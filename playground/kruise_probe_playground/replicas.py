@@ -58,7 +58,11 @@ def deletion_order(pods: Sequence[NodePod]) -> list[NodePod]:
             _cost(pod),
         )
 
-    newest_first = sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "", reverse=True)
+    newest_first = sorted(
+        pods,
+        key=lambda pod: pod.metadata.creation_timestamp or "",
+        reverse=True,
+    )
     return sorted(newest_first, key=rank)
 
 
@@ -110,18 +114,26 @@ class ReplicaSetController:
         except NotFound:
             return
         except KubeError as error:
-            _log.warning("ReplicaSet was not reconciled", key=str(known.key), error=str(error))
+            _log.warning(
+                "ReplicaSet was not reconciled",
+                key=str(known.key),
+                error=str(error),
+            )
             await asyncio.sleep(RETRY_SECONDS)
             self._changed.set()
 
     async def _scale(self, replica_set: ReplicaSet) -> None:
-        page = await self._client.list_page(NODE_PODS, namespace=replica_set.key.namespace, limit=0)
+        page = await self._client.list_page(
+            NODE_PODS,
+            namespace=replica_set.key.namespace,
+            limit=0,
+        )
         active = [
-            each
-            for each in page.items
-            if any(owner.uid == replica_set.uid for owner in each.metadata.owner_references or ())
-            and not each.deleting
-            and each.status.phase not in _FINISHED
+            item
+            for item in page.items
+            if any(owner.uid == replica_set.uid for owner in item.metadata.owner_references or ())
+            and not item.deleting
+            and item.status.phase not in _FINISHED
         ]
         wanted = min(replica_set.spec.replicas, MOST_REPLICAS)
         for _ in range(wanted - len(active)):
@@ -129,7 +141,11 @@ class ReplicaSetController:
                 NODE_PODS, _new_pod(replica_set), namespace=replica_set.key.namespace
             )
         for pod in deletion_order(active)[: max(len(active) - wanted, 0)]:
-            await self._client.delete(NODE_PODS, pod.key, uid=pod.uid)
+            await self._client.delete(
+                NODE_PODS,
+                pod.key,
+                uid=pod.uid,
+            )
         await self._write_status(replica_set, active)
 
     async def _write_status(self, replica_set: ReplicaSet, pods: Sequence[NodePod]) -> None:
@@ -143,7 +159,12 @@ class ReplicaSetController:
         }
         if (replica_set.status or {}).items() >= status.items():
             return
-        body = msgspec.json.encode({"metadata": {"uid": replica_set.uid}, "status": status})
+        body = msgspec.json.encode(
+            {
+                "metadata": {"uid": replica_set.uid},
+                "status": status,
+            }
+        )
         await self._client.patch(
             REPLICA_SETS, replica_set.key, body, patch_type=PatchType.MERGE, subresource="status"
         )
@@ -166,5 +187,10 @@ def _new_pod(replica_set: ReplicaSet) -> bytes:
         "ownerReferences": [owner],
     }
     return msgspec.json.encode(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": template["spec"],
+        }
     )

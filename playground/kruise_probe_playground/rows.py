@@ -84,7 +84,7 @@ def pod_rows(
 
 def _pod_row(pod: NodePod, probes: Iterable[tuple[str, ProbeRow]]) -> PodRow:
     ready = pod.condition("Ready")
-    gates = {each.condition_type for each in pod.spec.readiness_gates or ()}
+    gates = {gate.condition_type for gate in pod.spec.readiness_gates or ()}
     return PodRow(
         namespace=pod.key.namespace,
         name=pod.key.name,
@@ -110,7 +110,7 @@ def _probe_rows(
 ) -> Iterator[tuple[str, str, ProbeRow]]:
     """Of each result: pod, condition type, row."""
     probes = {each.name: each for each in marker.probes}
-    reported = {(each.pod, each.probe) for each in marker.problems}
+    reported = {(problem.pod, problem.probe) for problem in marker.problems}
     for pod in marker.pods:
         for result in pod.results:
             probe = probes[result.probe]
@@ -136,13 +136,18 @@ def _as_written(row: ProbeRow, condition: PodCondition | None) -> ProbeRow:
     state = _STATES.get(condition.status, row.state)
     if state == row.state:
         return row
-    since, message = condition.last_transition_time, condition.message
-    return row._replace(state=state, since=since or "", message=message or "")
+    since = condition.last_transition_time
+    message = condition.message
+    return row._replace(
+        state=state,
+        since=since or "",
+        message=message or "",
+    )
 
 
 def _marks(result: ResultView) -> tuple[Mark, ...]:
-    annotations = (Mark("annotation", *each) for each in result.annotations.items())
-    labels = (Mark("label", *each) for each in result.labels.items())
+    annotations = (Mark("annotation", *item) for item in result.annotations.items())
+    labels = (Mark("label", *item) for item in result.labels.items())
     return (*annotations, *labels)
 
 
@@ -157,10 +162,10 @@ def summaries(view: StatusView) -> list[ProblemSummary]:
     """The problems that need action, one for each kind of problem of a marker."""
     pods: dict[tuple[str, str, str], list[str]] = {}
     for marker in view.markers:
-        for each in marker.problems:
-            if each.severity == LinkState.BROKEN or each.reason == "NoPods":
-                subject = f"{marker.name}#{each.probe}" if each.probe else marker.name
-                pods.setdefault((subject, each.message, each.remedy), []).append(each.pod)
+        for problem in marker.problems:
+            if problem.severity == LinkState.BROKEN or problem.reason == "NoPods":
+                subject = f"{marker.name}#{problem.probe}" if problem.probe else marker.name
+                pods.setdefault((subject, problem.message, problem.remedy), []).append(problem.pod)
     return [
         ProblemSummary(f"{subject}{_where(names)}: {message}", remedy)
         for (subject, message, remedy), names in pods.items()

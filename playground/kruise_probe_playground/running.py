@@ -119,10 +119,16 @@ async def _check(
     click.echo(
         f"kruise-probe playground: incomplete after {seconds:g} s: {progress.missing()}", err=True
     )
-    for each in problems:
-        click.echo(f"{each.text} -> {each.remedy}", err=True)
+    for problem in problems:
+        click.echo(
+            f"{problem.text} -> {problem.remedy}",
+            err=True,
+        )
     for program in (running.manager, *running.daemons.values()):
-        click.echo(f"last log line of the {program.name}: {program.last_line()}", err=True)
+        click.echo(
+            f"last log line of the {program.name}: {program.last_line()}",
+            err=True,
+        )
     return 1
 
 

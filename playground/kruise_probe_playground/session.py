@@ -54,7 +54,10 @@ class NodeContainers(Containers):
     def read_log(
         self, container: str, *, follow: bool, tail_lines: int | None
     ) -> AsyncIterator[bytes]:
-        return self._find(container)[1].log.read(follow=follow, tail_lines=tail_lines)
+        return self._find(container)[1].log.read(
+            follow=follow,
+            tail_lines=tail_lines,
+        )
 
     def start_command(
         self, container: str, command: Sequence[str], files: Sequence[int]
@@ -157,25 +160,46 @@ class Playground:
             )
             for each in names
         ]
-        self.manager = manager(self.kubeconfig, place, on_end=self._note_end)
+        self.manager = manager(
+            self.kubeconfig,
+            place,
+            on_end=self._note_end,
+        )
         self.daemons = {
-            node.name: daemon(self.kubeconfig, place, node, on_end=self._note_end)
+            node.name: daemon(
+                self.kubeconfig,
+                place,
+                node,
+                on_end=self._note_end,
+            )
             for node in self.nodes
         }
 
-        def spawn(group: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, None]) -> None:
+        def spawn(
+            group: asyncio.TaskGroup,
+            name: str,
+            work: Coroutine[Any, Any, None],
+        ) -> None:
             stack.callback(group.create_task(work, name=name).cancel)
 
         cluster = await stack.enter_async_context(asyncio.TaskGroup())
         for node in self.nodes:
             spawn(cluster, node.name, node.run())
-        spawn(cluster, "scheduler", Scheduler(scheduler, nodes=names).run())
+        spawn(
+            cluster,
+            "scheduler",
+            Scheduler(scheduler, nodes=names).run(),
+        )
         spawn(cluster, "ReplicaSets", ReplicaSetController(controllers).run())
         programs = await stack.enter_async_context(asyncio.TaskGroup())  # they end before the nodes
         spawn(programs, "manager", self.manager.run())
         for node in self.nodes:
             await node.ready.wait()
-            spawn(programs, f"daemon of {node.name}", self.daemons[node.name].run())
+            spawn(
+                programs,
+                f"daemon of {node.name}",
+                self.daemons[node.name].run(),
+            )
         await applier.apply(self._documents)
         self.ready.set()
 

@@ -41,7 +41,7 @@ def hints(playground: Playground) -> list[str]:
     if shutil.which("kruise-probe") is None:
         lines.append(f"export PATH=$PATH:{quote(str(playground.folder))}")
     lines.append("kubectl get pods --show-labels -w; # watch")
-    sandboxes = [each for node in playground.nodes for each in node.runtime.sandboxes]
+    sandboxes = [sandbox for node in playground.nodes for sandbox in node.runtime.sandboxes]
     if sandboxes:
         pod = min(sandboxes, key=lambda each: each.name)
         where = "" if pod.namespace == "default" else f" -n {pod.namespace}"
@@ -91,7 +91,10 @@ class Board:
         async with reader.follow(first) as following, asyncio.TaskGroup() as group:
             self._stale = following.changed
             for informer in (self._pods, self._events):
-                group.create_task(informer.run(), name=f"board {informer.name}")
+                group.create_task(
+                    informer.run(),
+                    name=f"board {informer.name}",
+                )
             while True:
                 following.changed.clear()
                 self._refresh(following.snapshot())
@@ -115,9 +118,13 @@ class Board:
 
     def _refresh(self, snapshot: Snapshot) -> None:
         view = status_view(snapshot, snapshot.markers, ())
-        before = {each.title: each for each in self.rows}
-        self.rows = pod_rows(self._pods.lister.list(), view, snapshot.pods_by_key)
-        after = {each.title: each for each in self.rows}
+        before = {row.title: row for row in self.rows}
+        self.rows = pod_rows(
+            self._pods.lister.list(),
+            view,
+            snapshot.pods_by_key,
+        )
+        after = {row.title: row for row in self.rows}
         for title in sorted(before.keys() | after.keys()):
             for line in changes(before.get(title), after.get(title)):
                 self._on_line(line)
@@ -149,7 +156,13 @@ async def show_live(playground: Playground, changes: ChangeLog, console: Console
 
     def view() -> LiveView:
         lines = list(changes.lines)
-        return LiveView(board.rows, lines, hints(playground), utc_now(), board.problems)
+        return LiveView(
+            board.rows,
+            lines,
+            hints(playground),
+            utc_now(),
+            board.problems,
+        )
 
     async with asyncio.TaskGroup() as group:
         group.create_task(board.run(), name="board")

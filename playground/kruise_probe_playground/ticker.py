@@ -23,7 +23,14 @@ class PodEvent(ApiObject, frozen=True):
     count: int | None = None
 
 
-POD_EVENTS: Final = Resource("", "v1", "events", "Event", wire=PodEvent, project=as_is)
+POD_EVENTS: Final = Resource(
+    "",
+    "v1",
+    "events",
+    "Event",
+    wire=PodEvent,
+    project=as_is,
+)
 
 
 class Line(NamedTuple):
@@ -34,7 +41,12 @@ class Line(NamedTuple):
     tone: str
 
 
-_TONES = {"Succeeded": "good", "True": "good", "Failed": "bad", "False": "bad"}
+_TONES = {
+    "Succeeded": "good",
+    "True": "good",
+    "Failed": "bad",
+    "False": "bad",
+}
 
 
 def changes(before: PodRow | None, after: PodRow | None) -> Iterator[Line]:
@@ -44,28 +56,55 @@ def changes(before: PodRow | None, after: PodRow | None) -> Iterator[Line]:
             yield Line(before.title, "was deleted", "neutral")
         return
     if before is None:
-        yield Line(after.title, f"was created: {after.status}", "neutral")
-        before = after._replace(status=after.status, ready="", probes=())
+        yield Line(
+            after.title,
+            f"was created: {after.status}",
+            "neutral",
+        )
+        before = after._replace(
+            status=after.status,
+            ready="",
+            probes=(),
+        )
     if before.status != after.status:
-        yield Line(after.title, f"{before.status} → {after.status}", "neutral")
+        yield Line(
+            after.title,
+            f"{before.status} → {after.status}",
+            "neutral",
+        )
     if after.restarts > before.restarts:
-        yield Line(after.title, f"container restarted ({after.restarts})", "bad")
+        yield Line(
+            after.title,
+            f"container restarted ({after.restarts})",
+            "bad",
+        )
     yield from _probe_changes(before, after)
     if before.ready != after.ready and after.ready:
-        yield Line(after.title, f"Ready: {after.ready}", _TONES.get(after.ready, "neutral"))
+        yield Line(
+            after.title,
+            f"Ready: {after.ready}",
+            _TONES.get(after.ready, "neutral"),
+        )
 
 
 def _probe_changes(before: PodRow, after: PodRow) -> Iterator[Line]:
     """One line for each probe: its new state, with the marks that it wrote or removed."""
-    known = {each.probe: each for each in before.probes}
-    remaining = {each.probe for each in after.probes}
-    gone = [each for each in before.probes if each.probe not in remaining]
+    known = {probe.probe: probe for probe in before.probes}
+    remaining = {probe.probe for probe in after.probes}
+    gone = [probe for probe in before.probes if probe.probe not in remaining]
     for row in (*after.probes, *(each._replace(state="", marks=()) for each in gone)):
         earlier = known.get(row.probe, row._replace(state="", marks=()))
-        parts = [*_state_change(earlier, row), *_mark_changes(earlier, row)]
+        parts = [
+            *_state_change(earlier, row),
+            *_mark_changes(earlier, row),
+        ]
         if parts:
             text = f"{row.probe.probe} {' · '.join(parts)}"
-            yield Line(after.title, text, _TONES.get(row.state, "neutral"))
+            yield Line(
+                after.title,
+                text,
+                _TONES.get(row.state, "neutral"),
+            )
 
 
 def _state_change(before: ProbeRow, after: ProbeRow) -> Iterator[str]:
@@ -85,7 +124,12 @@ def _mark_changes(before: ProbeRow, after: ProbeRow) -> Iterator[str]:
 def event_line(event: PodEvent) -> Line:
     """One event, with its count."""
     times = f" x{event.count}" if (event.count or 1) > 1 else ""
-    namespace, name = event.involved_object.namespace, event.involved_object.name
+    namespace = event.involved_object.namespace
+    name = event.involved_object.name
     about = name if namespace == "default" else f"{namespace}/{name}"
     message = f": {event.message}" if event.message else ""
-    return Line(about, f"event {event.reason}{times}{message}", "event")
+    return Line(
+        about,
+        f"event {event.reason}{times}{message}",
+        "event",
+    )

@@ -29,7 +29,12 @@ ALL_HINTS_FROM_LINES = 20
 """Lower terminals show the first hint only."""
 
 _STYLES = {"Succeeded": "green", "Failed": "red", "Unknown": "yellow"}
-_TONES = {"good": "green", "bad": "red", "neutral": "", "event": "cyan"}
+_TONES = {
+    "good": "green",
+    "bad": "red",
+    "neutral": "",
+    "event": "cyan",
+}
 
 Stamped = tuple[datetime, Line]
 
@@ -49,15 +54,30 @@ class LiveView(NamedTuple):
         hints = Group(*(Text(hint, style="dim", overflow="fold") for hint in shown))
         problems = Group(*_problem_lines(self.problems))
         fixed = _height(console, options, hints) + _height(console, options, problems) + 2
-        pods = self._pods(height - fixed - MIN_TICKER_LINES, width=options.max_width)
+        pods = self._pods(
+            height - fixed - MIN_TICKER_LINES,
+            width=options.max_width,
+        )
         room = max(height - fixed - _height(console, options, pods), 0)
-        lines = [ticker_line(each) for each in self.lines[-room:]] if room else []
+        lines = [ticker_line(line) for line in self.lines[-room:]] if room else []
         lines += [Text()] * (room - len(lines))
-        yield Group(pods, problems, Text(), *lines, Text(), hints)
+        yield Group(
+            pods,
+            problems,
+            Text(),
+            *lines,
+            Text(),
+            hints,
+        )
 
     def _pods(self, height: int, *, width: int) -> RenderableType:
         checks = width >= CHECK_FROM_COLUMNS
-        table = Table(box=None, expand=True, pad_edge=False, header_style="bold dim")
+        table = Table(
+            box=None,
+            expand=True,
+            pad_edge=False,
+            header_style="bold dim",
+        )
         table.add_column("POD, PROBE", no_wrap=True)
         if checks:
             table.add_column(
@@ -65,16 +85,30 @@ class LiveView(NamedTuple):
             )
         table.add_column("STATE", no_wrap=True)
         table.add_column("SINCE", no_wrap=True, justify="right")
-        table.add_column("MARKS, MESSAGE", no_wrap=True, overflow="ellipsis", ratio=1)
+        table.add_column(
+            "MARKS, MESSAGE",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1,
+        )
         left = height - 1
         rows = list(self.rows)
         while rows and 1 + len(rows[0].probes) <= left:
             row = rows.pop(0)
             left -= 1 + len(row.probes)
             for name, check, *cells in pod_cells(row, now=self.now):
-                table.add_row(name, *([check] if checks else []), *cells)
+                table.add_row(
+                    name,
+                    *([check] if checks else []),
+                    *cells,
+                )
         if rows:
-            table.add_row(Text(f"… {len(rows)} more", style="dim"))
+            table.add_row(
+                Text(
+                    f"… {len(rows)} more",
+                    style="dim",
+                )
+            )
         if not self.rows:
             table.add_row(Text("no pods yet", style="dim"))
         return table
@@ -85,16 +119,20 @@ def _height(console: Console, options: ConsoleOptions, part: RenderableType) -> 
 
 
 def _problem_lines(problems: Sequence[ProblemSummary]) -> Iterator[Text]:
-    for each in problems[:MAX_PROBLEMS]:
-        yield _cropped(Text.assemble(("! ", "bold red"), (each.text, "red")))
-        if each.remedy:
-            yield _cropped(Text(f"  -> {each.remedy}", style="cyan"))
+    for problem in problems[:MAX_PROBLEMS]:
+        yield _cropped(Text.assemble(("! ", "bold red"), (problem.text, "red")))
+        if problem.remedy:
+            yield _cropped(Text(f"  -> {problem.remedy}", style="cyan"))
     if len(problems) > MAX_PROBLEMS:
-        yield Text(f"! {len(problems) - MAX_PROBLEMS} more: kruise-probe status", style="bold red")
+        yield Text(
+            f"! {len(problems) - MAX_PROBLEMS} more: kruise-probe status",
+            style="bold red",
+        )
 
 
 def _cropped(line: Text) -> Text:
-    line.no_wrap, line.overflow = True, "ellipsis"
+    line.no_wrap = True
+    line.overflow = "ellipsis"
     return line
 
 
@@ -108,10 +146,14 @@ def pod_cells(row: PodRow, *, now: datetime) -> Iterator[tuple[Text, ...]]:
         Text(),
         Text(row.ip, style="dim"),
     )
-    names = Counter(each.probe.probe for each in row.probes)
-    for each in row.probes:
-        unique = names[each.probe.probe] == 1
-        yield _probe_cells(each, each.probe.probe if unique else str(each.probe), now=now)
+    names = Counter(probe.probe.probe for probe in row.probes)
+    for probe in row.probes:
+        unique = names[probe.probe.probe] == 1
+        yield _probe_cells(
+            probe,
+            probe.probe.probe if unique else str(probe.probe),
+            now=now,
+        )
 
 
 def _pod_state(row: PodRow) -> Text:
@@ -123,16 +165,25 @@ def _pod_state(row: PodRow) -> Text:
 
 
 def _mark(mark: Mark) -> Text:
-    return Text(mark.short, style="cyan" if mark.kind == "label" else "bright_blue")
+    return Text(
+        mark.short,
+        style="cyan" if mark.kind == "label" else "bright_blue",
+    )
 
 
 def _probe_cells(row: ProbeRow, name: str, *, now: datetime) -> tuple[Text, ...]:
     gate = " (gate)" if row.gate else ""
-    texts = [*map(_mark, reversed(row.marks)), *([Text(row.message)] if row.message else [])]
+    texts = [
+        *map(_mark, reversed(row.marks)),
+        *([Text(row.message)] if row.message else []),
+    ]
     return (
         Text(f"  {name}{gate}"),
         Text(row.check, style="dim"),
-        Text(row.state or "…", style=_STYLES.get(row.state, "dim")),
+        Text(
+            row.state or "…",
+            style=_STYLES.get(row.state, "dim"),
+        ),
         Text(age(row.since, now)),
         Text("  ").join(texts),
     )

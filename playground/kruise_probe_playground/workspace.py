@@ -44,7 +44,15 @@ def workspace(also_remove: Sequence[Path] = ()) -> Iterator[Workspace]:
     mark = secrets.token_hex(8)
     folder = _make_folder()
     watcher = subprocess.Popen(
-        [sys.executable, "-I", "-S", guardian.__file__, mark, folder, *also_remove],
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            guardian.__file__,
+            mark,
+            folder,
+            *also_remove,
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -109,6 +117,10 @@ def fill_private(path: Path, text: str) -> None:
 
 
 def _write(path: Path, flags: int, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
+    descriptor = os.open(
+        path,
+        os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags,
+        0o600,
+    )
     with os.fdopen(descriptor, "w") as file:
         file.write(text)

@@ -48,7 +48,8 @@ def check_no_web_page(headers: Mapping[str, str]) -> None:
     A browser sends the requests of any page to loopback, also if the page's own name resolves to loopback. Such a
     request has the header Origin, or the page's name as Host; the request of a program has neither.
     """
-    origin, host = headers.get("Origin"), headers.get("Host")
+    origin = headers.get("Origin")
+    host = headers.get("Host")
     if origin is not None:
         raise _web_page(f'the request has the header "Origin: {origin}"')
     if host is not None and not _is_loopback(host):
@@ -73,16 +74,29 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def review_response(path: str, body: bytes, content_type: str, tokens: Tokens) -> Json:
+def review_response(
+    path: str,
+    body: bytes,
+    content_type: str,
+    tokens: Tokens,
+) -> Json:
     """Return the review that was sent with its status."""
-    kind, api_version = REVIEWS[path], "/".join(path.split("/")[2:4])
-    sent = {"kind": kind, "apiVersion": api_version, **read_json(body, content_type, kind)}
+    kind = REVIEWS[path]
+    api_version = "/".join(path.split("/")[2:4])
+    sent = {
+        "kind": kind,
+        "apiVersion": api_version,
+        **read_json(body, content_type, kind),
+    }
     spec = sent.get("spec")
     if not isinstance(spec, dict):
         raise bad_request("the body is not a review: it has no spec")
     if path == TOKEN_REVIEWS:
         name = tokens.get(str(spec.get("token")))
         refused = {"user": {}, "error": "invalid bearer token"}
-        accepted = {"authenticated": True, "user": {"username": name, "groups": [AUTHENTICATED]}}
+        accepted = {
+            "authenticated": True,
+            "user": {"username": name, "groups": [AUTHENTICATED]},
+        }
         return {**sent, "status": accepted if name else refused}
     return {**sent, "status": {"allowed": True}}

@@ -55,7 +55,10 @@ class NamespaceRules(Rules):
         new["spec"] = old["spec"]
 
     def terminate(self, new: Json) -> bool:
-        new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
+        new["status"] = {
+            **(new.get("status") or {}),
+            "phase": "Terminating",
+        }
         return True
 
 
@@ -77,7 +80,7 @@ class DefinitionRules(Rules):
                 for kind, reason in conditions.items()
             ],
             "acceptedNames": new["spec"]["names"],
-            "storedVersions": [each["name"] for each in new["spec"]["versions"]],
+            "storedVersions": [version["name"] for version in new["spec"]["versions"]],
         }
 
 

@@ -37,8 +37,12 @@ MAX_MESSAGE_BYTES: Final = 1 << 20
 LAST_OUTPUT_SECONDS: Final = 1.0
 """How long the end of a command waits for the end of its output: a child process may keep it open."""
 _READ_BYTES: Final = 32 << 10
-_STDOUT, _STDERR, _STATUS = 1, 2, 3
-_STDIN, _RESIZE, _CLOSE = b"\0", b"\4", b"\xff"
+_STDOUT = 1
+_STDERR = 2
+_STATUS = 3
+_STDIN = b"\0"
+_RESIZE = b"\4"
+_CLOSE = b"\xff"
 
 
 async def upgraded(request: web.Request, protocols: Sequence[str]) -> web.WebSocketResponse:
@@ -70,7 +74,7 @@ async def serve_command(
             await _send_status(socket, _not_started(str(error)))
             return socket
         of_command.close()
-        copying = [asyncio.create_task(_copy(socket, *each)) for each in outputs]
+        copying = [asyncio.create_task(_copy(socket, *output)) for output in outputs]
         feeding = asyncio.create_task(_feed(socket, stdin, tty=options.tty))
         try:
             await asyncio.wait((running, feeding), return_when=asyncio.FIRST_COMPLETED)
@@ -98,14 +102,32 @@ def _open_files(
         of_command.callback(os.close, terminal)
         screen = end(main)
         return [terminal] * 3, [(_STDOUT, screen)], screen
-    reading, writing = zip(os.pipe(), os.pipe(), os.pipe(), strict=True)
-    files = [reading[0], *writing[1:]]
-    for each in files:
-        of_command.callback(os.close, each)
+    reading, writing = zip(
+        os.pipe(),
+        os.pipe(),
+        os.pipe(),
+        strict=True,
+    )
+    files = [
+        reading[0],
+        *writing[1:],
+    ]
+    for file in files:
+        of_command.callback(os.close, file)
     stdin, *outputs = map(end, (writing[0], *reading[1:]))
     if not options.stdin:
         stdin.close()
-    return files, list(zip((_STDOUT, _STDERR), outputs, strict=True)), stdin
+    return (
+        files,
+        list(
+            zip(
+                (_STDOUT, _STDERR),
+                outputs,
+                strict=True,
+            )
+        ),
+        stdin,
+    )
 
 
 async def _copy(socket: web.WebSocketResponse, channel: int, output: FileIO) -> None:
@@ -121,14 +143,24 @@ async def _copy(socket: web.WebSocketResponse, channel: int, output: FileIO) -> 
 async def _feed(socket: web.WebSocketResponse, stdin: FileIO, *, tty: bool) -> None:
     """Write what the client sends to the command's stdin, until the client leaves."""
     async for message in socket:
-        channel, data = message.data[:1], message.data[1:]
+        channel = message.data[:1]
+        data = message.data[1:]
         if channel == _STDIN:
             with suppress(OSError, ValueError):  # the command has closed its stdin, or has none
                 await _write(stdin, data)
         elif channel == _RESIZE and tty:
             with suppress(msgspec.DecodeError, struct.error, KeyError):
-                size = msgspec.json.decode(data, type=dict[str, int])
-                packed = struct.pack("HHHH", size["Height"], size["Width"], 0, 0)
+                size = msgspec.json.decode(
+                    data,
+                    type=dict[str, int],
+                )
+                packed = struct.pack(
+                    "HHHH",
+                    size["Height"],
+                    size["Width"],
+                    0,
+                    0,
+                )
                 fcntl.ioctl(stdin, termios.TIOCSWINSZ, packed)
         elif channel == _CLOSE and not tty:
             stdin.close()
@@ -141,7 +173,11 @@ async def _write(stdin: FileIO, data: bytes) -> None:
         data = data[stdin.write(data) :]
 
 
-async def _wait(file: FileIO, add: Callable[..., None], remove: Callable[[FileIO], bool]) -> None:
+async def _wait(
+    file: FileIO,
+    add: Callable[..., None],
+    remove: Callable[[FileIO], bool],
+) -> None:
     """Wait until the file can be read or written."""
     ready = asyncio.Event()
     add(file, ready.set)

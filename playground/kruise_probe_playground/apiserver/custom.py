@@ -32,7 +32,12 @@ class CustomRules(Rules):
         if subresource == "status":
             status = new.get("status")
             new.clear()
-            new.update({**old, "metadata": dict(old["metadata"])})
+            new.update(
+                {
+                    **old,
+                    "metadata": dict(old["metadata"]),
+                }
+            )
             put(new, "status", status)
         else:
             super().reset_for_update(new, old, subresource)
@@ -40,12 +45,28 @@ class CustomRules(Rules):
     def validate(self, new: Json) -> Sequence[Cause]:
         return self.validate_update(new, None)
 
-    def validate_update(self, new: Json, old: Json | None) -> Sequence[Cause]:
+    def validate_update(
+        self,
+        new: Json,
+        old: Json | None,
+    ) -> Sequence[Cause]:
         if new.get("kind") != self.kind:
-            return [invalid_value("kind", new.get("kind"), f"must be {self.kind}")]
+            return [
+                invalid_value(
+                    "kind",
+                    new.get("kind"),
+                    f"must be {self.kind}",
+                )
+            ]
         if new.get("apiVersion") != self.api_version:
             sent = new.get("apiVersion")
-            return [invalid_value("apiVersion", sent, f"must be {self.api_version}")]
+            return [
+                invalid_value(
+                    "apiVersion",
+                    sent,
+                    f"must be {self.api_version}",
+                )
+            ]
         found = list(validate(new, self.schema, ""))
         blocked = any(each.reason in _BLOCKING for each in found)
         if self.validator is not None and not blocked:
@@ -83,7 +104,12 @@ def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
         schema=schema,
         openapi=openapi,
         columns=(NAME, *map(_column, version.get("additionalPrinterColumns", ()))),
-        rules=CustomRules(schema, f"{spec['group']}/{version['name']}", names["kind"], validator),
+        rules=CustomRules(
+            schema,
+            f"{spec['group']}/{version['name']}",
+            names["kind"],
+            validator,
+        ),
         custom=True,
         has_generation=True,
         unconditional_update=False,

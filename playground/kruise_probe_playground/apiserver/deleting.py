@@ -43,7 +43,11 @@ class DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
     preconditions: Preconditions = Preconditions()
 
 
-def read_delete_options(body: bytes, query: Mapping[str, str], content_type: str) -> DeleteOptions:
+def read_delete_options(
+    body: bytes,
+    query: Mapping[str, str],
+    content_type: str,
+) -> DeleteOptions:
     """The options of the body; of the query only if there is no body."""
     read: Mapping[str, Any] = read_json(body, content_type, "DeleteOptions") if body else query
     check_no_dry_run(read)
@@ -62,12 +66,18 @@ class Deleted(NamedTuple):
     gone: bool
 
 
-def delete(registry: Registry, kind: Kind, stored: Stored, options: DeleteOptions) -> Deleted:
+def delete(
+    registry: Registry,
+    kind: Kind,
+    stored: Stored,
+    options: DeleteOptions,
+) -> Deleted:
     """Delete the object, or set its deletionTimestamp."""
     _check_preconditions(kind, stored, options.preconditions)
     if kind.resource == "namespaces" and stored.key.name in _IMMORTAL_NAMESPACES:
         raise failures.forbidden(kind.target(stored.key.name), "this namespace may not be deleted")
-    new, now = kind.decode(stored), registry.now()
+    new = kind.decode(stored)
+    now = registry.now()
     if kind.rules.terminate(new):
         if "deletionTimestamp" not in new["metadata"]:
             new["metadata"]["deletionTimestamp"] = format_time(now)
@@ -95,7 +105,12 @@ def _check_preconditions(kind: Kind, stored: Stored, wanted: Preconditions) -> N
             )
 
 
-def _mark(kind: Kind, new: Json, requested: int | None, now: datetime) -> bool:
+def _mark(
+    kind: Kind,
+    new: Json,
+    requested: int | None,
+    now: datetime,
+) -> bool:
     """Set the times of the deletion if it has to wait, or ends a grace period; return whether it changed the object."""
     metadata = new["metadata"]
     if "deletionTimestamp" in metadata:
@@ -150,14 +165,23 @@ class GarbageCollector:
         self._empty_namespaces()
         self._expire_events()
 
-    def _collect(self, kind: Kind, stored: Stored, present: Mapping[str, Stored]) -> None:
+    def _collect(
+        self,
+        kind: Kind,
+        stored: Stored,
+        present: Mapping[str, Stored],
+    ) -> None:
         """Delete an object whose owners are gone."""
-        if not stored.owners or any(_is_owner(present.get(each), stored) for each in stored.owners):
+        if not stored.owners or any(
+            _is_owner(present.get(owner), stored) for owner in stored.owners
+        ):
             return
         references = kind.decode(stored)["metadata"]["ownerReferences"]
         served = {(each.api_version, each.kind) for each in self._registry.kinds.values()}
         # An owner of another kind may exist elsewhere.
-        if served.issuperset((each["apiVersion"], each["kind"]) for each in references):
+        if served.issuperset(
+            (reference["apiVersion"], reference["kind"]) for reference in references
+        ):
             delete(self._registry, kind, stored, DeleteOptions())
 
     def _empty_namespaces(self) -> None:
@@ -171,15 +195,26 @@ class GarbageCollector:
                     for each in [*self._registry.collection(kind).objects.values()]
                     if each.key.namespace == stored.key.name
                 ]
-                if all(each.gone for each in deletions):
-                    self._registry.remove(namespaces, namespaces.decode(stored), stored)
+                if all(deletion.gone for deletion in deletions):
+                    self._registry.remove(
+                        namespaces,
+                        namespaces.decode(stored),
+                        stored,
+                    )
 
     def _expire_events(self) -> None:
         kind = self._registry.kinds["events"]
         objects = self._registry.collection(kind).objects
-        oldest = sorted(objects.values(), key=lambda each: each.revision)
+        oldest = sorted(
+            objects.values(),
+            key=lambda each: each.revision,
+        )
         for stored in oldest[: max(len(oldest) - MAX_EVENTS, 0)]:
-            self._registry.remove(kind, kind.decode(stored), stored)
+            self._registry.remove(
+                kind,
+                kind.decode(stored),
+                stored,
+            )
 
 
 def _is_owner(owner: Stored | None, dependent: Stored) -> bool:

@@ -23,7 +23,11 @@ _VERSION: Final = {
     **{"major": "1", "minor": "36", "gitVersion": GIT_VERSION, "platform": "linux/amd64"},
     **dict.fromkeys(("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler"), ""),
 }
-_API: Final = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+_API: Final = {
+    "kind": "APIVersions",
+    "versions": ["v1"],
+    "serverAddressByClientCIDRs": [],
+}
 _SCALE: Final = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 
 
@@ -36,10 +40,18 @@ def discovery(kinds: Iterable[Kind]) -> Mapping[str, Json]:
         resources += _resource_entries(kind)
         if kind.group:
             version = {"groupVersion": kind.api_version, "version": kind.version}
-            group = {"name": kind.group, "versions": [version], "preferredVersion": version}
+            group = {
+                "name": kind.group,
+                "versions": [version],
+                "preferredVersion": version,
+            }
             groups[kind.group] = group
             documents[f"apis/{kind.group}"] = {"kind": "APIGroup", "apiVersion": "v1", **group}
-    listed = {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(groups.values())}
+    listed = {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": list(groups.values()),
+    }
     return {**documents, "apis": listed}
 
 
@@ -57,20 +69,24 @@ def _resource_entries(kind: Kind) -> Iterator[Json]:
         "verbs": list(kind.verbs),
         "shortNames": list(kind.short_names),
     }
-    for each in kind.subresources:
+    for subresource in kind.subresources:
         yield {
-            "name": f"{kind.plural}/{each}",
+            "name": f"{kind.plural}/{subresource}",
             "singularName": "",
             "namespaced": kind.namespaced,
-            **(_SCALE if each == "scale" else {"kind": kind.kind}),
-            "verbs": list(SUBRESOURCE_VERBS[each]),
+            **(_SCALE if subresource == "scale" else {"kind": kind.kind}),
+            "verbs": list(SUBRESOURCE_VERBS[subresource]),
         }
 
 
 _INFO = {"title": "Kubernetes", "version": GIT_VERSION}
 _PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _REFERENCE = "#/components/schemas/"
-_FIELD_VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+_FIELD_VALIDATION = {
+    "name": "fieldValidation",
+    "in": "query",
+    "schema": {"type": "string"},
+}
 
 
 class Documents:
@@ -91,7 +107,10 @@ class Documents:
             }
             for path, body in found.items()
         }
-        return {**found, "openapi/v3": msgspec.json.encode({"paths": urls})}
+        return {
+            **found,
+            "openapi/v3": msgspec.json.encode({"paths": urls}),
+        }
 
     def respond(self, request: web.Request) -> web.Response | None:
         """Respond to a request for version, discovery or OpenAPI; None for other paths."""
@@ -133,12 +152,19 @@ def _schema(kind: Kind) -> Json:
     schema = {**kind.openapi, "x-kubernetes-group-version-kind": [_group_version_kind(kind)]}
     if kind.custom:
         meta = {"$ref": f"{_REFERENCE}io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}
-        schema["properties"] = {**schema.get("properties", {}), "metadata": meta}
+        schema["properties"] = {
+            **schema.get("properties", {}),
+            "metadata": meta,
+        }
     return schema
 
 
 def _group_version_kind(kind: Kind) -> Json:
-    return {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    return {
+        "group": kind.group,
+        "version": kind.version,
+        "kind": kind.kind,
+    }
 
 
 def _paths(kind: Kind) -> Json:

@@ -44,7 +44,11 @@ class FailureTarget(NamedTuple):
 
     def details(self, *, kind: str = "") -> Json:
         """StatusDetails; `kind` is the resource unless it is given."""
-        details = {"name": self.name, "group": self.group, "kind": kind or self.resource}
+        details = {
+            "name": self.name,
+            "group": self.group,
+            "kind": kind or self.resource,
+        }
         return {key: value for key, value in details.items() if value}
 
 
@@ -75,7 +79,13 @@ class Failure(Exception):
 
 def success(more: Json) -> Json:
     """A metav1.Status for a request that has no object to return."""
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", **more}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        **more,
+    }
 
 
 def bad_request(message: str) -> Failure:
@@ -92,7 +102,12 @@ def no_such_path() -> Failure:
     return Failure(404, "NotFound", message, details={})
 
 
-def not_offered(group: str, version: str, plural: str, offered: Iterable[str]) -> Failure:
+def not_offered(
+    group: str,
+    version: str,
+    plural: str,
+    offered: Iterable[str],
+) -> Failure:
     """The failure for a kind that only a real cluster has."""
     group_version = f"{group}/{version}" if group else version
     message = (
@@ -120,12 +135,16 @@ def conflict(target: FailureTarget, why: str = "") -> Failure:
     return Failure(409, "Conflict", message, details=target.details())
 
 
-def forbidden(target: FailureTarget, why: str, causes: Sequence[Cause] = ()) -> Failure:
+def forbidden(
+    target: FailureTarget,
+    why: str,
+    causes: Sequence[Cause] = (),
+) -> Failure:
     name = f' "{target.name}"' if target.name else ""
     message = f"{target.qualified_resource}{name} is forbidden: {why}"
     details = target.details()
     if causes:
-        details["causes"] = [each._asdict() for each in causes]
+        details["causes"] = [cause._asdict() for cause in causes]
     return Failure(403, "Forbidden", message, details=details)
 
 
@@ -138,16 +157,20 @@ def unsupported_media_type(message: str) -> Failure:
 
 
 def undecodable_patch(patched: Any, why: str) -> Failure:
-    cause = invalid_value("patch", msgspec.json.encode(patched).decode(), why)
+    cause = invalid_value(
+        "patch",
+        msgspec.json.encode(patched).decode(),
+        why,
+    )
     return invalid(FailureTarget("", "", ""), [cause])
 
 
 def invalid(target: FailureTarget, causes: Sequence[Cause]) -> Failure:
-    seen = list(dict.fromkeys(f"{each.field}: {each.message}" for each in causes))
+    seen = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     listed = seen[0] if len(seen) == 1 else f"[{', '.join(seen)}]"
     message = f'{target.qualified_kind} "{target.name}" is invalid: {listed}'
     details = target.details(kind=target.kind)
-    details["causes"] = [each._asdict() for each in causes]
+    details["causes"] = [cause._asdict() for cause in causes]
     return Failure(422, "Invalid", message, details=details)
 
 
@@ -157,10 +180,18 @@ def required(field: str, detail: str = "") -> Cause:
 
 
 def invalid_value(field: str, value: Any, detail: str) -> Cause:
-    return Cause("FieldValueInvalid", f"Invalid value: {show(value)}: {detail}", field)
+    return Cause(
+        "FieldValueInvalid",
+        f"Invalid value: {show(value)}: {detail}",
+        field,
+    )
 
 
-def unsupported(field: str, value: Any, supported: Sequence[Any]) -> Cause:
+def unsupported(
+    field: str,
+    value: Any,
+    supported: Sequence[Any],
+) -> Cause:
     listed = ", ".join(show(each) for each in supported)
     message = f"Unsupported value: {show(value)}: supported values: {listed}"
     return Cause("FieldValueNotSupported", message, field)
@@ -175,7 +206,11 @@ def forbidden_field(field: str, detail: str) -> Cause:
 
 
 def duplicate(field: str, value: Any) -> Cause:
-    return Cause("FieldValueDuplicate", f"Duplicate value: {show(value)}", field)
+    return Cause(
+        "FieldValueDuplicate",
+        f"Duplicate value: {show(value)}",
+        field,
+    )
 
 
 def show(value: Any) -> str:

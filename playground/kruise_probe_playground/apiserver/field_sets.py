@@ -62,7 +62,13 @@ def compare(old: Any, new: Any, schema: Schema) -> Comparison:
     return comparison
 
 
-def _walk(old: Any, new: Any, schema: Schema, found: Comparison, path: Path) -> None:
+def _walk(
+    old: Any,
+    new: Any,
+    schema: Schema,
+    found: Comparison,
+    path: Path,
+) -> None:
     if old is new or old == new:
         return
     kind = _container(old, new, schema)
@@ -87,7 +93,13 @@ def _container(old: Any, new: Any, schema: Schema) -> type | None:
     return None
 
 
-def _walk_map(old: Any, new: Any, schema: Schema, found: Comparison, path: Path) -> None:
+def _walk_map(
+    old: Any,
+    new: Any,
+    schema: Schema,
+    found: Comparison,
+    path: Path,
+) -> None:
     before = old if isinstance(old, dict) else {}
     after = new if isinstance(new, dict) else {}
     for key in before.keys() | after.keys():
@@ -100,11 +112,18 @@ def _walk_map(old: Any, new: Any, schema: Schema, found: Comparison, path: Path)
         )
 
 
-def _walk_list(old: Any, new: Any, schema: Schema, found: Comparison, path: Path) -> None:
+def _walk_list(
+    old: Any,
+    new: Any,
+    schema: Schema,
+    found: Comparison,
+    path: Path,
+) -> None:
     before = _by_element(old, schema)
     after = _by_element(new, schema)
     for key in before.keys() | after.keys():
-        was, now = before.get(key, []), after.get(key, [])
+        was = before.get(key, [])
+        now = after.get(key, [])
         where = (*path, key)
         if len(was) <= 1 and len(now) <= 1:
             _walk(

@@ -31,7 +31,12 @@ async def serve_ports(request: web.Request, pod: str, ip: str) -> web.WebSocketR
         with suppress(MalformedFrame):
             await _Tunnel(socket, pod, ip).run()
     else:
-        await _serve_channels(socket, pod, ip, request.query.get("ports", ""))
+        await _serve_channels(
+            socket,
+            pod,
+            ip,
+            request.query.get("ports", ""),
+        )
     await socket.close()
     return socket
 
@@ -39,7 +44,13 @@ async def serve_ports(request: web.Request, pod: str, ip: str) -> web.WebSocketR
 class _Connection:
     """A connection to a port of the pod."""
 
-    def __init__(self, pod: str, ip: str, port: int, send: Send) -> None:
+    def __init__(
+        self,
+        pod: str,
+        ip: str,
+        port: int,
+        send: Send,
+    ) -> None:
         self._name = f"port {port} to pod {pod}: dial tcp {ip}:{port}"
         self._opening = asyncio.create_task(asyncio.open_connection(ip, port))
         self._send = send
@@ -69,19 +80,29 @@ class _Connection:
 
 
 async def _end(*tasks: "asyncio.Task[None]") -> None:
-    for each in tasks:
-        each.cancel()
+    for task in tasks:
+        task.cancel()
     if tasks:
         await asyncio.wait(tasks)
 
 
-async def _serve_channels(socket: web.WebSocketResponse, pod: str, ip: str, ports: str) -> None:
+async def _serve_channels(
+    socket: web.WebSocketResponse,
+    pod: str,
+    ip: str,
+    ports: str,
+) -> None:
     """One port: data in channel 0, errors in channel 1. Both begin with the number of the port."""
     if not ports.isdecimal() or not 0 < int(ports[:6]) < 1 << 16:
         return
     for channel in (b"\0", b"\1"):
         await socket.send_bytes(channel + int(ports).to_bytes(2, "little"))
-    connection = _Connection(pod, ip, int(ports), lambda data: socket.send_bytes(b"\0" + data))
+    connection = _Connection(
+        pod,
+        ip,
+        int(ports),
+        lambda data: socket.send_bytes(b"\0" + data),
+    )
 
     async def run() -> None:
         if why := await connection.run():
@@ -100,7 +121,12 @@ async def _serve_channels(socket: web.WebSocketResponse, pod: str, ip: str, port
 class _Tunnel:
     """The connections of one `kubectl port-forward`: each has a stream for data and one for its error."""
 
-    def __init__(self, socket: web.WebSocketResponse, pod: str, ip: str) -> None:
+    def __init__(
+        self,
+        socket: web.WebSocketResponse,
+        pod: str,
+        ip: str,
+    ) -> None:
         self._socket = socket
         self._pod = pod
         self._ip = ip
@@ -134,7 +160,8 @@ class _Tunnel:
 
     async def _open(self, frame: Frame) -> None:
         await self._socket.send_bytes(self._framer.reply(frame.stream))
-        request, port = frame.headers.get("requestid", ""), frame.headers.get("port", "")
+        request = frame.headers.get("requestid", "")
+        port = frame.headers.get("port", "")
         if frame.headers.get("streamtype") == "error":
             self._error_streams[request] = frame.stream
         elif port.isdecimal() and request in self._error_streams:
@@ -145,7 +172,11 @@ class _Tunnel:
                 int(port[:5]),
                 lambda data: self._socket.send_bytes(self._framer.data(stream, data)),
             )
-            run = self._run(connection, stream, self._error_streams.pop(request))
+            run = self._run(
+                connection,
+                stream,
+                self._error_streams.pop(request),
+            )
             task = asyncio.create_task(run)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -154,6 +185,16 @@ class _Tunnel:
         why = await connection.run()
         del self._connections[stream]
         with suppress(ConnectionError):
-            error = self._framer.data(error_stream, why.encode(), final=True)
+            error = self._framer.data(
+                error_stream,
+                why.encode(),
+                final=True,
+            )
             await self._socket.send_bytes(error)
-            await self._socket.send_bytes(self._framer.data(stream, b"", final=True))
+            await self._socket.send_bytes(
+                self._framer.data(
+                    stream,
+                    b"",
+                    final=True,
+                )
+            )

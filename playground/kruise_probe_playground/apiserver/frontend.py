@@ -90,14 +90,25 @@ class Frontend:
         except Exception as error:
             if isinstance(error, ConnectionError) or request.writer.output_size:
                 raise  # aiohttp ends a connection with a part of a response
-            _log.exception("request failed", method=request.method, path=request.path)
+            _log.exception(
+                "request failed",
+                method=request.method,
+                path=request.path,
+            )
             why = f"Internal error occurred: {type(error).__name__}: {error}"
             return failure_response(Failure(500, "InternalError", why))
 
     async def _call(self, request: web.Request) -> Call:
-        path, query = request.rel_url.raw_path, dict(request.query)
+        path = request.rel_url.raw_path
+        query = dict(request.query)
         headers = {name.lower(): value for name, value in request.headers.items()}
-        call = call_for(self._registry, request.method, path, query, headers)
+        call = call_for(
+            self._registry,
+            request.method,
+            path,
+            query,
+            headers,
+        )
         return call._replace(body=await _body_of(request))
 
     async def _review(self, request: web.Request) -> web.Response:
@@ -118,9 +129,15 @@ class Frontend:
             watch.close()
 
     async def _pod_stream(self, request: web.Request, call: Call) -> web.StreamResponse:
-        kind, key = call.kind, call.path.key
+        kind = call.kind
+        key = call.path.key
         if call.path.subresource == "log":
-            log = open_log(self._registry, key, call.query, self._containers)
+            log = open_log(
+                self._registry,
+                key,
+                call.query,
+                self._containers,
+            )
             empty = web.Response(status=204)
             return await self._stream(request, log, "text/plain") if log else empty
         pod = kind.decode(self._registry.get(kind, key))
@@ -142,7 +159,11 @@ class Frontend:
                 async with asyncio.timeout(WRITE_SECONDS):
                     await response.write(frame)
         except (TimeoutError, ConnectionError) as error:
-            _log.debug("client ended its stream", path=request.path, error=str(error))
+            _log.debug(
+                "client ended its stream",
+                path=request.path,
+                error=str(error),
+            )
             if request.transport is not None:
                 abort(request.transport)
         return response
@@ -162,4 +183,8 @@ async def _body_of(request: web.Request) -> bytes:
 def failure_response(failure: Failure) -> web.Response:
     """The failure's metav1.Status with its code."""
     body = msgspec.json.encode(failure.status)
-    return web.Response(status=failure.code, body=body, content_type=_JSON)
+    return web.Response(
+        status=failure.code,
+        body=body,
+        content_type=_JSON,
+    )

@@ -69,7 +69,11 @@ _VERBS: Final[Mapping[tuple[str, bool], str]] = {
 """By method, and whether the path has the name of an object."""
 
 
-def verb_of(method: str, path: ResourcePath, query: Mapping[str, str]) -> str:
+def verb_of(
+    method: str,
+    path: ResourcePath,
+    query: Mapping[str, str],
+) -> str:
     if method == "GET" and not path.name:
         return "watch" if read_query(query, ListOptions).watch else "list"
     if method == "POST" and path.subresource:
@@ -105,7 +109,12 @@ def call_for(
         raise failures.no_such_path()
     kind = registry.kinds.get(f"{path.plural}.{path.group}" if path.group else path.plural)
     if kind is None or kind.version != path.version:
-        raise failures.not_offered(path.group, path.version, path.plural, registry.kinds)
+        raise failures.not_offered(
+            path.group,
+            path.version,
+            path.plural,
+            registry.kinds,
+        )
     verb = verb_of(method, path, query)
     _check_route(kind, path, verb)
     return Call(verb, kind, path, query, headers)
@@ -136,10 +145,20 @@ class VerbHandlers:
         """Open a watch; the caller closes it."""
         query = read_query(call.query, ListOptions)
         scope = scope_of(call.kind, call.path.namespace, query)
-        return Watch(self._registry, call.kind, scope, query, self._presenter(call))
+        return Watch(
+            self._registry,
+            call.kind,
+            scope,
+            query,
+            self._presenter(call),
+        )
 
     def _presenter(self, call: Call) -> Presenter:
-        return presenter_for(call.kind, call.headers.get("accept", ""), self._registry.now)
+        return presenter_for(
+            call.kind,
+            call.headers.get("accept", ""),
+            self._registry.now,
+        )
 
     def _get(self, call: Call) -> VerbResponse:
         stored = self._registry.get(call.kind, call.path.key)
@@ -157,7 +176,12 @@ class VerbHandlers:
             return self._bind(call)
         options = _options(call)
         sent = read_object(call.kind, call.body, call.content_type)
-        stored = self._editor.create(call.kind, call.path.namespace, sent, options)
+        stored = self._editor.create(
+            call.kind,
+            call.path.namespace,
+            sent,
+            options,
+        )
         return VerbResponse(201, self._presenter(call).one(stored))
 
     def _bind(self, call: Call) -> VerbResponse:
@@ -179,15 +203,27 @@ class VerbHandlers:
         options = _options(call)
         sent = read_object(call.kind, call.body, call.content_type)
         subresource = call.path.subresource
-        stored = self._editor.replace(call.kind, call.path.key, subresource, sent, options)
+        stored = self._editor.replace(
+            call.kind,
+            call.path.key,
+            subresource,
+            sent,
+            options,
+        )
         return VerbResponse(200, self._presenter(call).one(stored))
 
     def _patch(self, call: Call) -> VerbResponse:
-        kind, key = call.kind, call.path.key
+        kind = call.kind
+        key = call.path.key
         patch_type = patch_type_of(kind, call.content_type)
         options = _options(call)
         stored = self._registry.get(kind, key)
-        patched = apply_patch(kind, kind.decode(stored), call.body, patch_type)
+        patched = apply_patch(
+            kind,
+            kind.decode(stored),
+            call.body,
+            patch_type,
+        )
         stored = self._editor.update(
             kind, stored, call.path.subresource, patched, options, patched=True
         )
@@ -205,7 +241,13 @@ class VerbHandlers:
             else:
                 scale = read_json(call.body, call.content_type, "Scale")
             options = _options(call)
-            stored = self._editor.update(call.kind, stored, "scale", scaled(found, scale), options)
+            stored = self._editor.update(
+                call.kind,
+                stored,
+                "scale",
+                scaled(found, scale),
+                options,
+            )
             scale = scale_of(call.kind.decode(stored))
         return VerbResponse(200, msgspec.json.encode(scale))
 
@@ -215,7 +257,10 @@ class VerbHandlers:
         deleted = delete(self._registry, call.kind, stored, options)
         if not deleted.gone or call.kind.returns_deleted:
             return VerbResponse(200, call.kind.whole(deleted.stored))
-        details = {**call.kind.target(call.path.name).details(), "uid": stored.uid}
+        details = {
+            **call.kind.target(call.path.name).details(),
+            "uid": stored.uid,
+        }
         return VerbResponse(200, msgspec.json.encode(failures.success({"details": details})))
 
 

@@ -74,7 +74,11 @@ class Rules:
         """Mark an object as terminating, if other objects are deleted before it; False for other kinds."""
         return False
 
-    def grace_seconds(self, stored: Json, requested: int | None) -> int | None:
+    def grace_seconds(
+        self,
+        stored: Json,
+        requested: int | None,
+    ) -> int | None:
         """The grace period of a deletion; None for a kind that is deleted at once."""
         return None
 

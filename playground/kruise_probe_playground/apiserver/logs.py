@@ -80,7 +80,11 @@ def open_log(
         raise failures.not_found(kinds["pods"].target(node))  # the real server's words
     found = container_id(pod, container, previous=options.previous)
     try:
-        return containers.read_log(found, follow=options.follow, tail_lines=options.tail_lines)
+        return containers.read_log(
+            found,
+            follow=options.follow,
+            tail_lines=options.tail_lines,
+        )
     except NotOnNode as error:
         raise bad_request(str(error)) from error
 
@@ -88,7 +92,7 @@ def open_log(
 def _status_of(pod: Json, container: str) -> Json:
     lists = ("initContainerStatuses", "containerStatuses")
     statuses = (each for name in lists for each in pod["status"].get(name, ()))
-    return next((each for each in statuses if each["name"] == container), {})
+    return next((status for status in statuses if status["name"] == container), {})
 
 
 def container_id(pod: Json, container: str, *, previous: bool) -> str:

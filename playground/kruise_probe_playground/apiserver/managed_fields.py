@@ -55,17 +55,26 @@ def track(
         now: time of an entry that changes.
         blank: the kind's object with no field set; a create is compared with it.
     """
-    entries = _entries_before(live, new, writer.subresource, typed=schema.typed)
+    entries = _entries_before(
+        live,
+        new,
+        writer.subresource,
+        typed=schema.typed,
+    )
     if live and not entries:  # tracking ends when a client resets the entries
         new["metadata"].pop("managedFields", None)
         return
-    comparison = compare(_untracked(live or blank or {}), _untracked(new), schema)
-    for each in list(entries):
-        fields = entries[each].fields - comparison.changed - comparison.removed
+    comparison = compare(
+        _untracked(live or blank or {}),
+        _untracked(new),
+        schema,
+    )
+    for entry in list(entries):
+        fields = entries[entry].fields - comparison.changed - comparison.removed
         if fields:
-            entries[each] = entries[each]._replace(fields=fields)
+            entries[entry] = entries[entry]._replace(fields=fields)
         else:
-            del entries[each]
+            del entries[entry]
     mine = comparison.changed - _NEVER_MANAGED
     if mine:
         before = entries[writer].fields if writer in entries else set()
@@ -108,13 +117,13 @@ def _entries_before(
 
 def _entries_of(entries: Iterable[Any]) -> dict[ManagerIdentifier, _Entry]:
     decoded = {}
-    for each in entries:
-        fields = each.get("fieldsV1")
+    for entry in entries:
+        fields = entry.get("fieldsV1")
         if not _is_field_set(fields):
             return {}
         names = ("manager", "operation", "apiVersion", "subresource")
-        writer = ManagerIdentifier(*(each.get(name, "") for name in names))
-        decoded[writer] = _Entry(set(decode(fields)), each.get("time", ""))
+        writer = ManagerIdentifier(*(entry.get(name, "") for name in names))
+        decoded[writer] = _Entry(set(decode(fields)), entry.get("time", ""))
     return decoded
 
 
@@ -123,7 +132,10 @@ def _is_field_set(value: Any) -> bool:
 
 
 def _store(new: Json, entries: dict[ManagerIdentifier, _Entry]) -> None:
-    ordered = sorted(entries, key=lambda each: (each.operation, entries[each].time, each))
+    ordered = sorted(
+        entries,
+        key=lambda each: (each.operation, entries[each].time, each),
+    )
     encoded = []
     for writer in ordered:
         entry = entries[writer]

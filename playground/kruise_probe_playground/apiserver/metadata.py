@@ -70,9 +70,9 @@ def problems(metadata: Json, kind: Kind) -> Iterator[Cause]:
             if not owner.get(key):
                 path = f"metadata.ownerReferences.{key}"
                 yield failures.invalid_value(path, "", "must not be empty")
-    for each in metadata.get("finalizers") or ():
-        if problem := label_key_error(each):
-            yield failures.invalid_value("metadata.finalizers", each, problem)
+    for finalizer in metadata.get("finalizers") or ():
+        if problem := label_key_error(finalizer):
+            yield failures.invalid_value("metadata.finalizers", finalizer, problem)
 
 
 def name_error(name: str, *, label: bool = False) -> str | None:
@@ -120,4 +120,8 @@ def update_problems(new: Json, old: Json) -> Iterator[Cause]:
     for key in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
         value: Any = new.get(key)
         if value != old.get(key):
-            yield failures.invalid_value(f"metadata.{key}", value, _IMMUTABLE)
+            yield failures.invalid_value(
+                f"metadata.{key}",
+                value,
+                _IMMUTABLE,
+            )

@@ -58,7 +58,11 @@ class PodRules(Rules):
         if subresource != "status":
             return
         new["metadata"].pop("deletionTimestamp", None)
-        put(new["metadata"], "ownerReferences", old["metadata"].get("ownerReferences"))
+        put(
+            new["metadata"],
+            "ownerReferences",
+            old["metadata"].get("ownerReferences"),
+        )
 
     def prepare_for_update(self, new: Json, old: Json) -> None:
         status, before = new.setdefault("status", {}), old.get("status") or {}
@@ -66,14 +70,25 @@ class PodRules(Rules):
             status["qosClass"] = before["qosClass"]
 
     def validate(self, new: Json) -> Sequence[Cause]:
-        return [*_cost_problems(new), *spec_problems(new.get("spec") or {})]
+        return [
+            *_cost_problems(new),
+            *spec_problems(new.get("spec") or {}),
+        ]
 
     def validate_update(self, new: Json, old: Json) -> Sequence[Cause]:
         costs = [] if list(_cost_problems(old)) else _cost_problems(new)
         spec = new["spec"]
-        return [*costs, *spec_problems(spec), *_spec_changes(spec, old["spec"])]
+        return [
+            *costs,
+            *spec_problems(spec),
+            *_spec_changes(spec, old["spec"]),
+        ]
 
-    def grace_seconds(self, stored: Json, requested: int | None) -> int | None:
+    def grace_seconds(
+        self,
+        stored: Json,
+        requested: int | None,
+    ) -> int | None:
         spec = stored.get("spec") or {}
         finished = (stored.get("status") or {}).get("phase") in ("Failed", "Succeeded")
         if not spec.get("nodeName") or finished:
@@ -97,10 +112,18 @@ def spec_problems(spec: Json) -> Iterator[Cause]:
     names: set[str] = set()
     for list_name in CONTAINER_LISTS:
         for index, each in enumerate(spec.get(list_name) or ()):
-            yield from _container_problems(each, f"spec.{list_name}[{index}]", names)
+            yield from _container_problems(
+                each,
+                f"spec.{list_name}[{index}]",
+                names,
+            )
 
 
-def _container_problems(container: Json, path: str, names: set[str]) -> Iterator[Cause]:
+def _container_problems(
+    container: Json,
+    path: str,
+    names: set[str],
+) -> Iterator[Cause]:
     name = container.get("name") or ""
     if not name:
         yield failures.required(f"{path}.name")

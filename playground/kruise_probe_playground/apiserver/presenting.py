@@ -35,14 +35,18 @@ class Presenter:
             "apiVersion": self._kind.api_version,
             "metadata": {**empty, "resourceVersion": str(revision)},
         }
-        joined = b",".join([each.body for each in items])
+        joined = b",".join([item.body for item in items])
         return msgspec.json.encode(head)[:-1] + b',"items":[' + joined + b"]}"
 
 
 class TablePresenter(Presenter):
     """metav1.Table: the cells that kubectl prints, with the whole object in each row."""
 
-    def __init__(self, kind: Kind, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        now: Callable[[], datetime],
+    ) -> None:
         super().__init__(kind)
         self._now = now
 
@@ -54,22 +58,29 @@ class TablePresenter(Presenter):
             "kind": "Table",
             "apiVersion": "meta.k8s.io/v1",
             "metadata": {"resourceVersion": str(revision)},
-            "columnDefinitions": [each.definition for each in self._kind.columns],
+            "columnDefinitions": [column.definition for column in self._kind.columns],
             "rows": list(map(self._row, items)),
         }
         return msgspec.json.encode(table)
 
     def _row(self, stored: Stored) -> Json:
-        decoded, now = self._kind.decode(stored), self._now()
-        cells = [each.cell(decoded, now) for each in self._kind.columns]
+        decoded = self._kind.decode(stored)
+        now = self._now()
+        cells = [column.cell(decoded, now) for column in self._kind.columns]
         return {"cells": cells, "object": decoded}
 
 
-def presenter_for(kind: Kind, accept: str, now: Callable[[], datetime]) -> Presenter:
+def presenter_for(
+    kind: Kind,
+    accept: str,
+    now: Callable[[], datetime],
+) -> Presenter:
     for media in accept.split(","):
         name, *parameters = (part.strip() for part in media.split(";"))
         if name in _JSON_TYPES:
-            wanted = next((each for each in parameters if each.startswith("as=")), "")
+            wanted = next(
+                (parameter for parameter in parameters if parameter.startswith("as=")), ""
+            )
             if not wanted:
                 return Presenter(kind)
             if wanted == "as=Table":

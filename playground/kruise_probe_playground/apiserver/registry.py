@@ -43,7 +43,7 @@ class Registry:
         self.now: Final = now
         self.random: Final = random or Random()
         self.sweep_due: Final = asyncio.Event()
-        self.kinds: Final = {each.resource: each for each in kinds}
+        self.kinds: Final = {kind.resource: kind for kind in kinds}
 
     def collection(self, kind: Kind) -> Collection:
         return self.store.collections[kind.resource]
@@ -55,13 +55,25 @@ class Registry:
             raise failures.not_found(kind.target(key.name))
         return stored
 
-    def commit(self, kind: Kind, new: Json, old: Stored | None) -> Stored:
+    def commit(
+        self,
+        kind: Kind,
+        new: Json,
+        old: Stored | None,
+    ) -> Stored:
         """Store an object with the next revision and send the change to the watchers."""
         stored = kind.encode(new, self.store.revision + 1)
         if len(stored.body) > MAX_OBJECT_BYTES:
             raise failures.Failure(500, "", "etcdserver: request is too large")
         self.store.next_revision()
-        self.collection(kind).record(Change(stored.revision, old, stored, removed=False))
+        self.collection(kind).record(
+            Change(
+                stored.revision,
+                old,
+                stored,
+                removed=False,
+            )
+        )
         if stored.terminating or (stored.owners and old is None):
             self.sweep_due.set()
         return stored
@@ -69,7 +81,14 @@ class Registry:
     def remove(self, kind: Kind, last: Json, old: Stored) -> Stored:
         """Remove an object; the watchers get `last`."""
         stored = kind.encode(last, self.store.next_revision())
-        self.collection(kind).record(Change(stored.revision, old, stored, removed=True))
+        self.collection(kind).record(
+            Change(
+                stored.revision,
+                old,
+                stored,
+                removed=True,
+            )
+        )
         self.sweep_due.set()
         return stored
 

@@ -34,7 +34,10 @@ class ReplicaSetRules(Rules):
         selector = new["spec"].get("selector")
         changed = selector != old["spec"].get("selector")
         immutable = invalid_value("spec.selector", selector, "field is immutable")
-        return [*_problems(new["spec"]), *([immutable] if changed else [])]
+        return [
+            *_problems(new["spec"]),
+            *([immutable] if changed else []),
+        ]
 
 
 def _problems(spec: Json) -> Iterator[Cause]:
@@ -50,8 +53,8 @@ def _problems(spec: Json) -> Iterator[Cause]:
     elif not _matches(selector, labels):
         why = "`selector` does not match template `labels`"
         yield invalid_value("spec.template.metadata.labels", labels, why)
-    for each in spec_problems(spec["template"]["spec"]):
-        yield each._replace(field=f"spec.template.{each.field}")
+    for problem in spec_problems(spec["template"]["spec"]):
+        yield problem._replace(field=f"spec.template.{problem.field}")
 
 
 def _matches(selector: Json, labels: Json) -> bool:
@@ -64,7 +67,8 @@ def _matches(selector: Json, labels: Json) -> bool:
 def scale_of(replica_set: Json) -> Json:
     """Its autoscaling/v1 Scale."""
     selector = replica_set["spec"]["selector"].get("matchLabels") or {}
-    metadata, replicas = replica_set["metadata"], replica_set["spec"]["replicas"]
+    metadata = replica_set["metadata"]
+    replicas = replica_set["spec"]["replicas"]
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",

@@ -47,14 +47,19 @@ def parse_path(raw_path: str) -> ResourcePath | None:
     """Parse the path of a resource; None for other paths."""
     parts = [unquote(part) for part in raw_path.strip("/").split("/")]
     if parts[0] == "api" and len(parts) > 2:
-        group, version, rest = "", parts[1], parts[2:]
+        group = ""
+        version = parts[1]
+        rest = parts[2:]
     elif parts[0] == "apis" and len(parts) > 3:
-        group, version, rest = parts[1], parts[2], parts[3:]
+        group = parts[1]
+        version = parts[2]
+        rest = parts[3:]
     else:
         return None
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] != "status":
-        namespace, rest = rest[1], rest[2:]
+        namespace = rest[1]
+        rest = rest[2:]
     if len(rest) > 3:
         return None
     plural, name, subresource = [*rest, "", ""][:3]
@@ -154,7 +159,12 @@ def unrecognized(kind: str, why: str, body: bytes) -> Failure:
     )
 
 
-def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Json:
+def apply_patch(
+    kind: Kind,
+    old: Json,
+    body: bytes,
+    patch_type: PatchType,
+) -> Json:
     """Apply a patch to a copy of `old`."""
     try:
         patch: Json = msgspec.json.decode(body, type=dict)
@@ -167,7 +177,13 @@ def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Js
     if not isinstance(patched.get("metadata") or {}, dict):
         raise undecodable_patch(patched, "json: cannot unmarshal into an object")
     return (
-        patched if kind.custom else {**patched, "kind": kind.kind, "apiVersion": kind.api_version}
+        patched
+        if kind.custom
+        else {
+            **patched,
+            "kind": kind.kind,
+            "apiVersion": kind.api_version,
+        }
     )
 
 

@@ -129,7 +129,10 @@ class Compiler:
         node.extra = self._extra(rules, node)
         if "items" in rules:
             node.items = self.compile(rules["items"])
-        below = [*node.properties.values(), *filter(None, (node.extra, node.items))]
+        below = [
+            *node.properties.values(),
+            *filter(None, (node.extra, node.items)),
+        ]
         node.has_defaults = bool(node.absent) or any(
             each.default is not None or each.has_defaults for each in below
         )

@@ -42,5 +42,11 @@ def parse_fields(text: str, known: Set[str]) -> tuple[FieldTerm, ...]:
             raise bad_request(f'"{name}" is not a known field selector: only {listed}')
         if not re.fullmatch(r"(?:[^\\,=]|\\[\\,=])*", value, re.DOTALL):
             raise bad_request(f"invalid field selector: unescaped character in value: {value}")
-        terms.append(FieldTerm(name, re.sub(r"\\([\\,=])", r"\1", value), operator == "!="))
+        terms.append(
+            FieldTerm(
+                name,
+                re.sub(r"\\([\\,=])", r"\1", value),
+                operator == "!=",
+            )
+        )
     return tuple(terms)

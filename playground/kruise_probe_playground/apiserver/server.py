@@ -81,9 +81,15 @@ class EmbeddedApiServer:
 
     def _seed(self, definitions: Iterable[Json]) -> None:
         editor = Editor(self.registry)
-        kinds, options = self.registry.kinds, WriteOptions("kube-apiserver")
+        kinds = self.registry.kinds
+        options = WriteOptions("kube-apiserver")
         for name in NAMESPACES:
-            editor.create(kinds["namespaces"], "", {"metadata": {"name": name}}, options)
+            editor.create(
+                kinds["namespaces"],
+                "",
+                {"metadata": {"name": name}},
+                options,
+            )
         for crd in definitions:
             editor.create(kinds[DEFINITIONS], "", crd, options)
 
@@ -91,7 +97,10 @@ class EmbeddedApiServer:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._serving())
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            collector = tasks.create_task(GarbageCollector(self.registry).run(), name="collector")
+            collector = tasks.create_task(
+                GarbageCollector(self.registry).run(),
+                name="collector",
+            )
             stack.callback(collector.cancel)
             self._stack = stack.pop_all()
         return self
@@ -109,13 +118,19 @@ class EmbeddedApiServer:
         await runner.setup()
         try:
             context = self._tls.context if self._tls else None
-            site = web.TCPSite(runner, "127.0.0.1", 0, reuse_address=True, ssl_context=context)
+            site = web.TCPSite(
+                runner,
+                "127.0.0.1",
+                0,
+                reuse_address=True,
+                ssl_context=context,
+            )
             await site.start()
             self._port = runner.addresses[0][1]
             yield
         finally:
             connections = list(runner.server.connections) if runner.server else []
-            transports = [each.transport for each in connections]
+            transports = [connection.transport for connection in connections]
             await runner.cleanup()
             # Closing TLS would wait for the client's close_notify.
             for transport in filter(None, transports):
@@ -147,8 +162,18 @@ class EmbeddedApiServer:
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": name, "cluster": cluster}],
-            "users": [{"name": name, "user": {"token": token} if token else {}}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "users": [
+                {
+                    "name": name,
+                    "user": {"token": token} if token else {},
+                }
+            ],
+            "contexts": [
+                {
+                    "name": name,
+                    "context": {"cluster": name, "user": name},
+                }
+            ],
             "current-context": name,
         }
         return yaml.safe_dump(document, sort_keys=False)

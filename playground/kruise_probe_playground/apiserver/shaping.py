@@ -47,7 +47,12 @@ def is_of(value: Any, types: tuple[str, ...]) -> bool:
     return name in types
 
 
-def prune(value: Any, schema: Schema, unknown: list[str], path: str = "") -> Any:
+def prune(
+    value: Any,
+    schema: Schema,
+    unknown: list[str],
+    path: str = "",
+) -> Any:
     """Return a copy without unknown fields; append their paths to `unknown`.
 
     Raises:
@@ -63,14 +68,24 @@ def prune(value: Any, schema: Schema, unknown: list[str], path: str = "") -> Any
         return _prune_map(value, schema, unknown, path)
     if isinstance(value, list) and schema.items is not None:
         return [
-            prune(each, schema.items, unknown, f"{path}[{index}]")
+            prune(
+                each,
+                schema.items,
+                unknown,
+                f"{path}[{index}]",
+            )
             for index, each in enumerate(value)
             if not (schema.typed and each is None)
         ]
     return value
 
 
-def _prune_map(value: dict[str, Any], schema: Schema, unknown: list[str], path: str) -> Any:
+def _prune_map(
+    value: dict[str, Any],
+    schema: Schema,
+    unknown: list[str],
+    path: str,
+) -> Any:
     kept = {}
     for key, each in value.items():
         child = schema.child(key)
@@ -92,7 +107,12 @@ def _drops_null(child: Schema, parent: Schema) -> bool:
     return parent.typed or (child is not UNTYPED and child.default is None)
 
 
-def _is_omitted(value: Any, key: str, child: Schema, parent: Schema) -> bool:
+def _is_omitted(
+    value: Any,
+    key: str,
+    child: Schema,
+    parent: Schema,
+) -> bool:
     """Whether Go omits the value: an empty optional string, list or map, or a number that the schema marks."""
     if value or key in parent.required or key not in parent.properties:
         return False
@@ -120,14 +140,18 @@ def _default_map(value: dict[str, Any], schema: Schema) -> None:
     for key, absent in schema.absent.items():
         if key not in value:
             value[key] = deepcopy(absent)
-    for key, each in schema.properties.items():
-        _default_field(value, key, each)
+    for key, name in schema.properties.items():
+        _default_field(value, key, name)
     if schema.extra is not None:
         for key in value.keys() - schema.properties.keys():
             apply_defaults(value[key], schema.extra)
 
 
-def _default_field(value: dict[str, Any], key: str, schema: Schema) -> None:
+def _default_field(
+    value: dict[str, Any],
+    key: str,
+    schema: Schema,
+) -> None:
     present = value.get(key)
     if present is None and schema.default is not None:
         value[key] = present = deepcopy(schema.default)

@@ -11,7 +11,11 @@ from importlib.resources import files
 from typing import Final, NamedTuple
 
 MAX_FRAME_BYTES: Final = 1 << 20
-DATA, SYN_STREAM, SYN_REPLY, RST_STREAM, PING = 0, 1, 2, 3, 6
+DATA = 0
+SYN_STREAM = 1
+SYN_REPLY = 2
+RST_STREAM = 3
+PING = 6
 _FIN: Final = 1
 
 
@@ -80,17 +84,37 @@ class Framer:
     def _headers(self, block: bytes) -> Mapping[str, str]:
         try:
             plain = self._inflate.decompress(block, MAX_FRAME_BYTES)
-            texts, at = [], 4
+            texts = []
+            at = 4
             while at < len(plain):
                 size = int.from_bytes(plain[at : at + 4], "big")
                 texts.append(plain[at + 4 : at + 4 + size].decode())
                 at += 4 + size
         except (zlib.error, UnicodeDecodeError) as error:
             raise MalformedFrame(f"headers cannot be read: {error}") from error
-        return dict(zip(texts[::2], texts[1::2], strict=False))
+        return dict(
+            zip(
+                texts[::2],
+                texts[1::2],
+                strict=False,
+            )
+        )
 
-    def data(self, stream: int, payload: bytes, *, final: bool = False) -> bytes:
-        return struct.pack(">II", stream, _FIN * final << 24 | len(payload)) + payload
+    def data(
+        self,
+        stream: int,
+        payload: bytes,
+        *,
+        final: bool = False,
+    ) -> bytes:
+        return (
+            struct.pack(
+                ">II",
+                stream,
+                _FIN * final << 24 | len(payload),
+            )
+            + payload
+        )
 
     def reply(self, stream: int) -> bytes:
         """The SYN_REPLY that accepts a stream; it has no headers."""
@@ -102,7 +126,14 @@ class Framer:
 
 
 def _control(kind: int, payload: bytes) -> bytes:
-    return struct.pack(">II", 0x80030000 | kind, len(payload)) + payload
+    return (
+        struct.pack(
+            ">II",
+            0x80030000 | kind,
+            len(payload),
+        )
+        + payload
+    )
 
 
 def _stream(payload: bytes) -> int:

@@ -65,8 +65,8 @@ class Scope(NamedTuple):
     def matches(self, stored: Stored) -> bool:
         return (
             (not self.namespace or stored.key.namespace == self.namespace)
-            and all(each.matches(stored.labels) for each in self.labels)
-            and all(each.matches(stored.fields) for each in self.fields)
+            and all(label.matches(stored.labels) for label in self.labels)
+            and all(field.matches(stored.fields) for field in self.fields)
         )
 
 

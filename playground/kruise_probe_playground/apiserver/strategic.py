@@ -26,7 +26,10 @@ def strategic_merge_patch(original: Json, patch: Json, schema: Schema) -> Json:
     if _DIRECTIVE in patch:
         raise _failed(f"Unknown patch type: {patch[_DIRECTIVE]!r} in a map")
     merged = dict(original)
-    for key, value in sorted(patch.items(), key=lambda each: each[0].startswith(_SET_ORDER)):
+    for key, value in sorted(
+        patch.items(),
+        key=lambda each: each[0].startswith(_SET_ORDER),
+    ):
         name = key.partition("/")[2]
         if key.startswith((_DELETE_PRIMITIVES, _SET_ORDER)) and not isinstance(value, list):
             raise bad_request(f"invalid patch format of {key}")
@@ -40,11 +43,21 @@ def strategic_merge_patch(original: Json, patch: Json, schema: Schema) -> Json:
         elif value is None:
             merged.pop(key, None)
         elif key != _RETAIN_KEYS:
-            _merge_field(merged, key, value, schema.child(key) or UNTYPED)
+            _merge_field(
+                merged,
+                key,
+                value,
+                schema.child(key) or UNTYPED,
+            )
     return merged
 
 
-def _merge_field(merged: Json, key: str, value: Any, schema: Schema) -> None:
+def _merge_field(
+    merged: Json,
+    key: str,
+    value: Any,
+    schema: Schema,
+) -> None:
     present = merged.get(key)
     if isinstance(present, dict) and isinstance(value, dict):
         merged[key] = strategic_merge_patch(present, value, schema)
@@ -54,7 +67,11 @@ def _merge_field(merged: Json, key: str, value: Any, schema: Schema) -> None:
         put(merged, key, _without_directives(value))
 
 
-def _merge_list(original: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
+def _merge_list(
+    original: list[Any],
+    patch: list[Any],
+    schema: Schema,
+) -> list[Any]:
     """Merge the items of the patch into those with the same key; append the others."""
     if not any(isinstance(each, dict) for each in (*original, *patch)):
         return list({show(each): each for each in (*original, *patch)}.values())
@@ -73,7 +90,11 @@ def _merge_list(original: list[Any], patch: list[Any], schema: Schema) -> list[A
         elif place is None:
             merged.append(_without_directives(each))
         else:
-            merged[place] = strategic_merge_patch(merged[place], each, schema.items or UNTYPED)
+            merged[place] = strategic_merge_patch(
+                merged[place],
+                each,
+                schema.items or UNTYPED,
+            )
     return merged
 
 
@@ -91,11 +112,18 @@ def _without_directives(value: Any) -> Any:
     return value
 
 
-def _ordered(items: list[Any], wanted: list[Any], merge_key: str) -> list[Any]:
+def _ordered(
+    items: list[Any],
+    wanted: list[Any],
+    merge_key: str,
+) -> list[Any]:
     """The items as `wanted` lists them by their keys, then the others."""
 
     def identity(item: Any) -> str:
         return show(item.get(merge_key) if isinstance(item, dict) else item)
 
     places = {identity(each): place for place, each in enumerate(wanted)}
-    return sorted(items, key=lambda each: places.get(identity(each), len(places)))
+    return sorted(
+        items,
+        key=lambda each: places.get(identity(each), len(places)),
+    )

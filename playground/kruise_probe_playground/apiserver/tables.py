@@ -46,7 +46,11 @@ class Column(NamedTuple):
         }
 
 
-def cell_of(path: str, column_type: str = "string", absent: Any = None) -> Cell:
+def cell_of(
+    path: str,
+    column_type: str = "string",
+    absent: Any = None,
+) -> Cell:
     """Return the function that reads a table's cell at a path of fields and `[?(@.key=="value")]`, or `absent`."""
     steps = list(_STEP.finditer(path))
 
@@ -117,7 +121,10 @@ def _status(pod: Json, _: datetime) -> str:
     if "deletionTimestamp" in pod["metadata"] and phase not in ("Succeeded", "Failed"):
         return "Terminating"
     containers = _listed(pod, "containerStatuses")
-    reasons = sorted(map(_reason, containers), key=lambda each: each == "Completed")
+    reasons = sorted(
+        map(_reason, containers),
+        key=lambda each: each == "Completed",
+    )
     reason: str = next(filter(None, (*reasons, status.get("reason"), phase)), "")
     if reason == "Completed" and any(map(_runs, containers)):
         return "Running" if _is_true(pod, "Ready") else "NotReady"
@@ -130,7 +137,7 @@ def _restarts(pod: Json, _: datetime) -> str:
 
 def _gates(pod: Json, _: datetime) -> str:
     gates = pod["spec"].get("readinessGates") or ()
-    passed = sum(_is_true(pod, each["conditionType"]) for each in gates)
+    passed = sum(_is_true(pod, gate["conditionType"]) for gate in gates)
     return f"{passed}/{len(gates)}" if gates else _NONE
 
 

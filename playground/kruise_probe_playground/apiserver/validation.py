@@ -19,7 +19,10 @@ _SIZES: Final[Mapping[type, tuple[str, str]]] = {
     list: ("Items", "have at least {} items"),
     str: ("Length", "be at least {} chars long"),
 }
-_RANGES: Final = {"int32": 2**31, "int64": 2**63}
+_RANGES: Final = {
+    "int32": 2**31,
+    "int64": 2**63,
+}
 
 
 def validate(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
@@ -47,11 +50,16 @@ def validate(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
 
 def _size_problems(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
     unit, words = _SIZES[type(value)]
-    least, most = schema.rules.get(f"min{unit}", 0), schema.rules.get(f"max{unit}")
+    least = schema.rules.get(f"min{unit}", 0)
+    most = schema.rules.get(f"max{unit}")
     is_text = isinstance(value, str)
     if len(value) < least:
         shown = value if is_text else len(value)
-        yield failures.invalid_value(path, shown, f"{path} in body should {words.format(least)}")
+        yield failures.invalid_value(
+            path,
+            shown,
+            f"{path} in body should {words.format(least)}",
+        )
     if most is not None and len(value) > most:
         too_many = f"Too many: {len(value)}: must have at most {most} items"
         yield (
@@ -59,7 +67,11 @@ def _size_problems(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
         )
 
 
-def _map_problems(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Cause]:
+def _map_problems(
+    value: dict[str, Any],
+    schema: Schema,
+    path: str,
+) -> Iterator[Cause]:
     prefix = f"{path}." if path else ""
     if not schema.typed:  # Go has zero values instead
         for key in sorted(schema.required - value.keys()):
@@ -67,13 +79,25 @@ def _map_problems(value: dict[str, Any], schema: Schema, path: str) -> Iterator[
     for key, each in value.items():
         child = schema.child(key)
         if child is not None:
-            yield from validate(each, child, f"{prefix}{key}")
+            yield from validate(
+                each,
+                child,
+                f"{prefix}{key}",
+            )
 
 
-def _list_problems(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
+def _list_problems(
+    value: list[Any],
+    schema: Schema,
+    path: str,
+) -> Iterator[Cause]:
     if schema.items is not None:
         for index, each in enumerate(value):
-            yield from validate(each, schema.items, f"{path}[{index}]")
+            yield from validate(
+                each,
+                schema.items,
+                f"{path}[{index}]",
+            )
     if schema.list_type == "atomic" or schema.typed:
         return
     seen: list[Any] = []
@@ -88,7 +112,11 @@ def _list_problems(value: list[Any], schema: Schema, path: str) -> Iterator[Caus
 def _text_problems(value: str, schema: Schema, path: str) -> Iterator[Cause]:
     pattern = schema.rules.get("pattern")
     if pattern is not None and not re.search(pattern, value):
-        yield failures.invalid_value(path, value, f"{path} in body should match '{pattern}'")
+        yield failures.invalid_value(
+            path,
+            value,
+            f"{path} in body should match '{pattern}'",
+        )
     if schema.rules.get("format") == "date-time" and not schema.typed and not _is_time(value):
         why = f'{path} in body must be of type date-time: "{value}"'
         yield failures.invalid_value(path, value, why)
@@ -102,7 +130,8 @@ def _is_time(value: str) -> bool:
 
 
 def _number_problems(value: float, schema: Schema, path: str) -> Iterator[Cause]:
-    least, most = schema.rules.get("minimum"), schema.rules.get("maximum")
+    least = schema.rules.get("minimum")
+    most = schema.rules.get("maximum")
     form = schema.rules.get("format", "")
     if least is not None and value < least:
         why = f"{path} in body should be greater than or equal to {least}"
@@ -111,4 +140,8 @@ def _number_problems(value: float, schema: Schema, path: str) -> Iterator[Cause]
         why = f"{path} in body should be less than or equal to {most}"
         yield failures.invalid_value(path, value, why)
     if form in _RANGES and not -_RANGES[form] <= value < _RANGES[form]:
-        yield failures.invalid_value(path, value, f"{path} in body must be of type {form}")
+        yield failures.invalid_value(
+            path,
+            value,
+            f"{path} in body must be of type {form}",
+        )

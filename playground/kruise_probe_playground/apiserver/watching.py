@@ -29,7 +29,12 @@ def scope_of(kind: Kind, namespace: str, query: ListOptions) -> Scope:
     return Scope(namespace, parse_labels(query.label_selector), fields)
 
 
-def list_objects(registry: Registry, kind: Kind, scope: Scope, query: ListOptions) -> list[Stored]:
+def list_objects(
+    registry: Registry,
+    kind: Kind,
+    scope: Scope,
+    query: ListOptions,
+) -> list[Stored]:
     """All selected objects, in order."""
     if query.continue_token:
         raise failures.bad_request(
@@ -103,7 +108,8 @@ class Watch:
                 idle = True
                 bookmark_deadline = loop.time() + BOOKMARK_INTERVAL_SECONDS
             # Read together, so that no bookmark precedes a change of its revision.
-            changes, revision = self.watcher.take(), self._registry.store.revision
+            changes = self.watcher.take()
+            revision = self._registry.store.revision
             if later := b"".join(self._later_events(changes)):
                 yield later
             if idle and self._query.allow_watch_bookmarks:
@@ -121,7 +127,7 @@ class Watch:
         self._missed = []
 
     def _later_events(self, changes: Iterable[Change]) -> Iterable[bytes]:
-        later = (each for each in changes if each.revision > self._started_at)
+        later = (change for change in changes if change.revision > self._started_at)
         return filter(None, map(self._event, later))
 
     def _event(self, change: Change) -> bytes:

@@ -42,7 +42,13 @@ class Editor:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def create(self, kind: Kind, namespace: str, sent: Json, options: WriteOptions) -> Stored:
+    def create(
+        self,
+        kind: Kind,
+        namespace: str,
+        sent: Json,
+        options: WriteOptions,
+    ) -> Stored:
         """Store a new object."""
         new = _pruned(kind, sent, options)
         metadata = new.setdefault("metadata", {})
@@ -54,14 +60,25 @@ class Editor:
         kind.rules.reset_for_create(new)
         blank = {key: new.get(key) for key in ("apiVersion", "kind")} | kind.blank
         writer = ManagerIdentifier(options.manager, "Update", kind.api_version, "")
-        track({}, new, kind.schema, writer, now, blank=blank)
+        track(
+            {},
+            new,
+            kind.schema,
+            writer,
+            now,
+            blank=blank,
+        )
         if kind.has_generation:
             metadata["generation"] = 1
         kind.rules.prepare_for_create(new)
         _check(
             kind,
             new,
-            [*meta.problems(metadata, kind), *_by_schema(kind, new, {}), *kind.rules.validate(new)],
+            [
+                *meta.problems(metadata, kind),
+                *_by_schema(kind, new, {}),
+                *kind.rules.validate(new),
+            ],
         )
         if metadata.get("resourceVersion") not in _NO_VERSION:
             why = "resourceVersion should not be set on objects to be created"
@@ -114,7 +131,11 @@ class Editor:
         if kind.has_generation and kind.counted(new) != kind.counted(old):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
         kind.rules.prepare_for_update(new, old)
-        _check(kind, new, _update_problems(kind, new, old, sent))
+        _check(
+            kind,
+            new,
+            _update_problems(kind, new, old, sent),
+        )
         if not same_but_for_times(old, new):
             ended = "deletionTimestamp" in metadata and not metadata.get("finalizers")
             waits = metadata.get("deletionGracePeriodSeconds") or kind.plural == "namespaces"
@@ -145,7 +166,12 @@ def _check_revision(kind: Kind, sent: Json, stored: Stored) -> None:
         raise failures.conflict(target)
 
 
-def _update_problems(kind: Kind, new: Json, old: Json, sent: Json) -> list[Cause]:
+def _update_problems(
+    kind: Kind,
+    new: Json,
+    old: Json,
+    sent: Json,
+) -> list[Cause]:
     # Go drops an empty map when it encodes the object, which is after its validation.
     empty = {key: each for key, each in sent.items() if each == {}}
     return [
@@ -167,7 +193,11 @@ def _by_schema(kind: Kind, new: Json, old: Json) -> Iterator[Cause]:
         yield from validate(changed, kind.schema, "")
 
 
-def _check(kind: Kind, new: Json, causes: Sequence[Cause]) -> None:
+def _check(
+    kind: Kind,
+    new: Json,
+    causes: Sequence[Cause],
+) -> None:
     if causes:
         target = kind.target(new["metadata"].get("name") or "")
         raise failures.invalid(target._replace(kind=new.get("kind") or kind.kind), causes)
@@ -196,7 +226,12 @@ def _pruned(
     try:
         new: Json = prune(changed, kind.schema, unknown)
     except WrongType as error:
-        raise _undecodable(kind, sent, str(error), patched=patched) from error
+        raise _undecodable(
+            kind,
+            sent,
+            str(error),
+            patched=patched,
+        ) from error
     if unknown and options.strict:
         why = ", ".join(f'unknown field "{each}"' for each in unknown)
         why = f"strict decoding error: {why}"
@@ -208,7 +243,13 @@ def _pruned(
     return new
 
 
-def _undecodable(kind: Kind, sent: Json, why: str, *, patched: bool) -> Failure:
+def _undecodable(
+    kind: Kind,
+    sent: Json,
+    why: str,
+    *,
+    patched: bool,
+) -> Failure:
     if patched:
         return failures.undecodable_patch(sent, why)
     return failures.bad_request(

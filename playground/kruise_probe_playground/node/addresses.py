@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-FIRST_BLOCK, LAST_BLOCK = 10, 250
+FIRST_BLOCK = 10
+LAST_BLOCK = 250
 HOLDING_PORT = 10_250
 OCTETS = range(1, 251)
 PODS_PER_BLOCK = len(OCTETS) ** 2

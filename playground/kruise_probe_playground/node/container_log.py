@@ -72,8 +72,15 @@ class ContainerLog(Output):
         count = self._dropped + len(self._lines)
         position = 0 if tail_lines is None else count - tail_lines
         while True:
-            changed, ended = self._changed, self.finished.is_set()
-            lines = list(islice(self._lines, max(position - self._dropped, 0), None))
+            changed = self._changed
+            ended = self.finished.is_set()
+            lines = list(
+                islice(
+                    self._lines,
+                    max(position - self._dropped, 0),
+                    None,
+                )
+            )
             position = self._dropped + len(self._lines)
             if lines:
                 yield b"".join(lines)

@@ -88,7 +88,11 @@ class ExecOutput(NamedTuple):
     stderr: bytes
 
 
-def cannot_start(command: Sequence[str], error: OSError | ValueError, folder: Path) -> str:
+def cannot_start(
+    command: Sequence[str],
+    error: OSError | ValueError,
+    folder: Path,
+) -> str:
     """The message of runc if it cannot execute `command` in `folder`."""
     if not command:
         return "unable to start container process: no command specified"

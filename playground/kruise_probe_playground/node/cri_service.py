@@ -55,8 +55,11 @@ class CriService(RuntimeServiceServicer):
     ) -> pb.ListContainersResponse:
         return pb.ListContainersResponse(
             containers=[
-                pb.Container(pod_sandbox_id=each.sandbox.id, **_common(each))
-                for each in self._runtime.containers
+                pb.Container(
+                    pod_sandbox_id=container.sandbox.id,
+                    **_common(container),
+                )
+                for container in self._runtime.containers
             ]
         )
 
@@ -70,7 +73,8 @@ class CriService(RuntimeServiceServicer):
         return pb.ContainerStatusResponse(status=_container_status(container))
 
     async def ExecSync(self, request: pb.ExecSyncRequest, context: Context) -> pb.ExecSyncResponse:
-        code, details = grpc.StatusCode.UNKNOWN, ""
+        code = grpc.StatusCode.UNKNOWN
+        details = ""
         try:
             result = await self._runtime.exec_sync(
                 self._runtime.container(request.container_id),

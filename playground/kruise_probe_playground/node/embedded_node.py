@@ -91,7 +91,10 @@ class EmbeddedNode:
             mark=mark,
             base_environment=_base_environment(folder / "bin"),
         )
-        self._cri = CriServer(CriService(self.runtime), socket=folder / f"{name}.sock")
+        self._cri = CriServer(
+            CriService(self.runtime),
+            socket=folder / f"{name}.sock",
+        )
 
     @property
     def cri_endpoint(self) -> str:
@@ -106,7 +109,12 @@ class EmbeddedNode:
             KubeError: the Node object could not be written.
         """
         _install_python(self._folder / "bin")
-        recorder = EventRecorder(self._client, component="kubelet", host=self.name, now=utc_now)
+        recorder = EventRecorder(
+            self._client,
+            component="kubelet",
+            host=self.name,
+            now=utc_now,
+        )
         with hold_block() as block:
             kubelet = Kubelet(
                 SharedInformer(
@@ -148,7 +156,11 @@ def _install_python(binaries: Path) -> None:
 def _capacity() -> dict[str, str]:
     """The capacity of this machine, as the kubelet counts it; each node of a playground reports all of it."""
     kibibytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
-    return {"cpu": str(os.cpu_count() or 1), "memory": f"{kibibytes}Ki", "pods": POD_CAPACITY}
+    return {
+        "cpu": str(os.cpu_count() or 1),
+        "memory": f"{kibibytes}Ki",
+        "pods": POD_CAPACITY,
+    }
 
 
 def _node(name: str, block: AddressBlock, now: datetime) -> bytes:

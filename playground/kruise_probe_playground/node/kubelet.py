@@ -33,7 +33,10 @@ class Kubelet:
     def on_add(self, obj: NodePod, is_initial: bool) -> None:
         worker = self._workers[obj.uid] = PodWorker(obj, self._context)
         if self._group:
-            self._group.create_task(_guarded(worker, obj), name=f"pod {obj.key}")
+            self._group.create_task(
+                _guarded(worker, obj),
+                name=f"pod {obj.key}",
+            )
 
     def on_update(self, old: NodePod, new: NodePod) -> None:
         if old.uid != new.uid:

@@ -106,9 +106,9 @@ def final_phase(spec: PodSpec, records: Records) -> str | None:
 
 def initialized(spec: PodSpec, records: Records) -> bool:
     """Whether every init container has completed, and every sidecar has started. It stays true."""
-    if any(records[each.name].current for each in spec.containers):
+    if any(records[container.name].current for container in spec.containers):
         return True
-    return all(_complete(each, records) for each in spec.init_containers or ())
+    return all(_complete(container, records) for container in spec.init_containers or ())
 
 
 def _complete(container: PodContainer, records: Records) -> bool:
@@ -120,7 +120,10 @@ def _wanted(spec: PodSpec, records: Records) -> list[PodContainer]:
     """The containers that should run now, in start order."""
     init_containers = spec.init_containers or ()
     if any(records[each.name].current for each in spec.containers):
-        return [*(each for each in init_containers if each.sidecar), *spec.containers]
+        return [
+            *(each for each in init_containers if each.sidecar),
+            *spec.containers,
+        ]
     wanted: list[PodContainer] = []
     for container in init_containers:
         if container.sidecar or not _complete(container, records):
@@ -146,7 +149,11 @@ def plan(spec: PodSpec, records: Records, *, loop_time: float) -> Plan:
             start.append(container.name)
         else:
             later.append(record.restart_deadline)
-    return Plan(tuple(start), (), min(later, default=None))
+    return Plan(
+        tuple(start),
+        (),
+        min(later, default=None),
+    )
 
 
 def phase(spec: PodSpec, records: Records) -> str:
@@ -154,5 +161,5 @@ def phase(spec: PodSpec, records: Records) -> str:
     final = final_phase(spec, records)
     if final:
         return final
-    begun = all(records[each.name].current for each in spec.containers)
+    begun = all(records[container.name].current for container in spec.containers)
     return "Running" if begun and initialized(spec, records) else "Pending"

@@ -44,7 +44,9 @@ from kruise_probe_playground.node.status import (
 
 FIRST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 5.0
-STARTUP_PERIOD_SECONDS, STARTUP_TIMEOUT_SECONDS, STARTUP_FAILURE_THRESHOLD = 10, 1, 3
+STARTUP_PERIOD_SECONDS = 10
+STARTUP_TIMEOUT_SECONDS = 1
+STARTUP_FAILURE_THRESHOLD = 3
 """The kubelet's defaults for startup probes."""
 
 _log = structlog.get_logger(__name__)
@@ -70,7 +72,9 @@ class PodWorker:
         self._pod = pod
         self._context = context
         self._sandbox: Sandbox | None = None
-        self._records = {each.name: ContainerRecord(each) for each in pod.spec.all_containers()}
+        self._records = {
+            container.name: ContainerRecord(container) for container in pod.spec.all_containers()
+        }
         self._written: dict[str, Any] = {}
         self._changed = asyncio.Event()
         self._gone = asyncio.Event()
@@ -96,7 +100,11 @@ class PodWorker:
         if self._gone.is_set():
             return
         if container.started_at is None:
-            self._warn(record, "Failed", f"Error: {container.message}")
+            self._warn(
+                record,
+                "Failed",
+                f"Error: {container.message}",
+            )
         if backs_off(self._pod, record, self._records):
             what = f"failed container {record.spec.name} in pod {pod_full_name(self._pod)}"
             self._warn(record, "BackOff", f"Back-off restarting {what}")
@@ -104,9 +112,21 @@ class PodWorker:
 
     def _warn(self, record: ContainerRecord, reason: str, message: str) -> None:
         """Record an event of one container; `reason` and `message` are the kubelet's."""
-        key, name = self._pod.key, record.spec.name
-        pod = ObjectReference(key.namespace, key.name, self._pod.uid)
-        self._context.recorder.event(pod, "Warning", reason, message, container=name, probe=name)
+        key = self._pod.key
+        name = record.spec.name
+        pod = ObjectReference(
+            key.namespace,
+            key.name,
+            self._pod.uid,
+        )
+        self._context.recorder.event(
+            pod,
+            "Warning",
+            reason,
+            message,
+            container=name,
+            probe=name,
+        )
 
     async def run(self) -> None:
         """Run until the pod is deleted."""
@@ -119,7 +139,11 @@ class PodWorker:
                 helper.cancel()
         await self._end()
 
-    def _help(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+    def _help(
+        self,
+        group: asyncio.TaskGroup,
+        work: Coroutine[Any, Any, None],
+    ) -> None:
         helper = group.create_task(work)
         self._helpers.add(helper)
         helper.add_done_callback(self._helpers.discard)
@@ -132,14 +156,22 @@ class PodWorker:
             await self._write_status()
         except (KubeError, OSError, NoAddress) as error:
             self._failures += 1
-            _log.warning("pod sync failed", pod=str(self._pod.key), error=str(error))
+            _log.warning(
+                "pod sync failed",
+                pod=str(self._pod.key),
+                error=str(error),
+            )
             return loop_time + _retry_seconds(self._failures)
         self._failures = 0
         return actions.wake_deadline
 
     def _act(self, group: asyncio.TaskGroup, loop_time: float) -> Plan:
         sandbox = self._sandbox = self._sandbox or self._make_sandbox()
-        actions = plan(self._pod.spec, self._records, loop_time=loop_time)
+        actions = plan(
+            self._pod.spec,
+            self._records,
+            loop_time=loop_time,
+        )
         for name in actions.start:
             self._start(self._records[name], sandbox, group)
         for name in actions.stop:
@@ -166,7 +198,12 @@ class PodWorker:
             },
         )
 
-    def _start(self, record: ContainerRecord, sandbox: Sandbox, group: asyncio.TaskGroup) -> None:
+    def _start(
+        self,
+        record: ContainerRecord,
+        sandbox: Sandbox,
+        group: asyncio.TaskGroup,
+    ) -> None:
         runtime = self._context.runtime
         try:
             config = self._config(record, sandbox)
@@ -237,7 +274,12 @@ class PodWorker:
             await self._context.client.patch(
                 NODE_PODS,
                 self._pod.key,
-                msgspec.json.encode({"metadata": {"uid": self._pod.uid}, "status": status}),
+                msgspec.json.encode(
+                    {
+                        "metadata": {"uid": self._pod.uid},
+                        "status": status,
+                    }
+                ),
                 patch_type=PatchType.STRATEGIC_MERGE,
                 subresource="status",
             )
@@ -258,7 +300,11 @@ class PodWorker:
 
     async def _stop_containers(self, grace_seconds: float) -> None:
         """Stop the containers, then the sidecars."""
-        sidecars = {each.name for each in self._pod.spec.init_containers or () if each.sidecar}
+        sidecars = {
+            container.name
+            for container in self._pod.spec.init_containers or ()
+            if container.sidecar
+        }
         for last in (False, True):
             async with asyncio.TaskGroup() as group:
                 for name, record in self._records.items():
@@ -269,7 +315,8 @@ class PodWorker:
 
     async def _delete(self) -> None:
         """Write the last status and delete the object; retry until it is deleted."""
-        failures, path = 0, NODE_PODS.path(*self._pod.key)
+        failures = 0
+        path = NODE_PODS.path(*self._pod.key)
         preconditions = {"uid": self._pod.uid}
         options = msgspec.json.encode({"gracePeriodSeconds": 0, "preconditions": preconditions})
         while not self._gone.is_set():
@@ -280,7 +327,11 @@ class PodWorker:
                 return
             except KubeError as error:
                 failures += 1
-                _log.warning("pod was not deleted", pod=str(self._pod.key), error=str(error))
+                _log.warning(
+                    "pod was not deleted",
+                    pod=str(self._pod.key),
+                    error=str(error),
+                )
                 deadline = asyncio.get_running_loop().time() + _retry_seconds(failures)
                 await _wait(self._gone, deadline)
             else:

@@ -122,7 +122,16 @@ class NodePod(ApiObject, frozen=True):
 
     def condition(self, condition_type: str) -> PodCondition | None:
         conditions = self.status.conditions or ()
-        return next((each for each in conditions if each.type == condition_type), None)
+        return next(
+            (condition for condition in conditions if condition.type == condition_type), None
+        )
 
 
-NODE_PODS: Final = Resource("", "v1", "pods", "Pod", wire=NodePod, project=as_is)
+NODE_PODS: Final = Resource(
+    "",
+    "v1",
+    "pods",
+    "Pod",
+    wire=NodePod,
+    project=as_is,
+)

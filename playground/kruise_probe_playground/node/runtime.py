@@ -80,7 +80,9 @@ class LocalRuntime:
                 await asyncio.Event().wait()
         finally:
             self._watching = None
-            processes = [each.process for each in self._containers.values() if each.process]
+            processes = [
+                container.process for container in self._containers.values() if container.process
+            ]
             for process in processes:
                 process.kill_group()
             kill_survivors(self._mark)
@@ -128,7 +130,16 @@ class LocalRuntime:
             folder = folder.with_name(f"{folder.name}_{uid}")
         folder.mkdir(parents=True)
         sandbox_id = secrets.token_hex(32)
-        sandbox = Sandbox(sandbox_id, namespace, name, uid, ip, labels, folder, utc_now())
+        sandbox = Sandbox(
+            sandbox_id,
+            namespace,
+            name,
+            uid,
+            ip,
+            labels,
+            folder,
+            utc_now(),
+        )
         self._sandboxes[sandbox_id] = sandbox
         return sandbox
 
@@ -217,8 +228,14 @@ class LocalRuntime:
             CannotStart: the command cannot be started.
             ExecTimedOut: the deadline passed; the command and its child processes were killed.
         """
-        stdout, stderr = FirstBytes(EXEC_OUTPUT_BYTES), FirstBytes(EXEC_OUTPUT_BYTES)
-        process, mark = self._start(container, command, stdout=stdout, stderr=stderr)
+        stdout = FirstBytes(EXEC_OUTPUT_BYTES)
+        stderr = FirstBytes(EXEC_OUTPUT_BYTES)
+        process, mark = self._start(
+            container,
+            command,
+            stdout=stdout,
+            stderr=stderr,
+        )
         try:
             async with _killing(process, mark), asyncio.timeout(timeout_seconds or None):
                 exit_code = await process.wait()
@@ -229,7 +246,11 @@ class LocalRuntime:
         finally:
             stdout.close()
             stderr.close()
-        return ExecOutput(exit_code, bytes(stdout.kept), bytes(stderr.kept))
+        return ExecOutput(
+            exit_code,
+            bytes(stdout.kept),
+            bytes(stderr.kept),
+        )
 
     def exec(
         self, container: LocalContainer, command: Sequence[str], files: Sequence[int]
@@ -242,7 +263,13 @@ class LocalRuntime:
             NotRunning, CannotStart: as `exec_sync`.
         """
         stdin, stdout, stderr = files
-        process, mark = self._start(container, command, stdin=stdin, stdout=stdout, stderr=stderr)
+        process, mark = self._start(
+            container,
+            command,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+        )
 
         async def wait() -> int:
             async with _killing(process, mark):
@@ -279,9 +306,20 @@ class LocalRuntime:
             async with asyncio.timeout(LAST_OUTPUT_SECONDS):
                 await container.log.finished.wait()
         container.log.close()
-        self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error", "")
+        self._finish(
+            container,
+            exit_code,
+            "Completed" if exit_code == 0 else "Error",
+            "",
+        )
 
-    def _finish(self, container: LocalContainer, exit_code: int, reason: str, message: str) -> None:
+    def _finish(
+        self,
+        container: LocalContainer,
+        exit_code: int,
+        reason: str,
+        message: str,
+    ) -> None:
         container.finished_at = utc_now()
         container.exit_code = exit_code
         container.reason = reason

@@ -46,7 +46,10 @@ class Scheduler:
             self._bound[obj.uid] = obj.spec.node_name
         elif self._group and not obj.deleting and obj.spec.scheduler_name in _OURS:
             node = self._bound[obj.uid] = self._choose()
-            self._group.create_task(self._bind(obj, node), name=f"bind {obj.key}")
+            self._group.create_task(
+                self._bind(obj, node),
+                name=f"bind {obj.key}",
+            )
 
     def on_update(self, old: NodePod, new: NodePod) -> None:
         if old.uid != new.uid:
@@ -58,18 +61,30 @@ class Scheduler:
 
     def _choose(self) -> str:
         pods = Counter(self._bound.values())
-        return min(self._nodes, key=lambda node: pods[node])
+        return min(
+            self._nodes,
+            key=lambda node: pods[node],
+        )
 
     async def _bind(self, pod: NodePod, node: str) -> None:
-        binding = {"apiVersion": "v1", "kind": "Binding", "target": {"name": node}}
-        path, body = NODE_PODS.path(*pod.key, "binding"), msgspec.json.encode(binding)
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "target": {"name": node},
+        }
+        path = NODE_PODS.path(*pod.key, "binding")
+        body = msgspec.json.encode(binding)
         while pod.uid in self._bound:
             try:
                 await self._client.request_raw("POST", path, body)
             except (NotFound, Conflict):
                 return
             except KubeError as error:
-                _log.warning("pod was not bound", pod=str(pod.key), error=str(error))
+                _log.warning(
+                    "pod was not bound",
+                    pod=str(pod.key),
+                    error=str(error),
+                )
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return

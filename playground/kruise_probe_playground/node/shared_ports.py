@@ -89,7 +89,8 @@ class PortWatch:
                 self._warn(container, ports[inode])
 
     def _warn(self, container: LocalContainer, port: int) -> None:
-        name, pod = container.config.name, container.sandbox
+        name = container.config.name
+        pod = container.sandbox
         message = (
             f"container {name} listens on all addresses at port {port}, so it also answers probes of other pods:"
             " the pods of a playground share one network; let it listen on $POD_IP"

@@ -44,7 +44,8 @@ def pod_status(
         "qosClass": "BestEffort",
         "conditions": _with_times(_conditions(pod, records, ip), before, now),
         "containerStatuses": [
-            _container_status(pod, records[each.name], records) for each in pod.spec.containers
+            _container_status(pod, records[container.name], records)
+            for container in pod.spec.containers
         ],
     }
     if ip:
@@ -52,12 +53,17 @@ def pod_status(
         status["podIPs"] = [{"ip": ip}]
     if pod.spec.init_containers:
         status["initContainerStatuses"] = [
-            _container_status(pod, records[each.name], records) for each in pod.spec.init_containers
+            _container_status(pod, records[container.name], records)
+            for container in pod.spec.init_containers
         ]
     return status
 
 
-def _with_times(conditions: Iterable[Json], before: Json, now: datetime) -> list[Json]:
+def _with_times(
+    conditions: Iterable[Json],
+    before: Json,
+    now: datetime,
+) -> list[Json]:
     earlier = {each["type"]: each for each in before.get("conditions", ())}
     timed = []
     for condition in conditions:
@@ -87,16 +93,16 @@ def _conditions(pod: NodePod, records: Records, ip: str) -> list[Json]:
 
 
 def _names(containers: Iterable[PodContainer]) -> str:
-    return f"[{' '.join(each.name for each in containers)}]"
+    return f"[{' '.join(container.name for container in containers)}]"
 
 
 def _initialized_problem(pod: NodePod, records: Records) -> tuple[str, str] | None:
     if initialized(pod.spec, records):
         return None
     incomplete = [
-        each
-        for each in pod.spec.init_containers or ()
-        if not (records[each.name].ready or records[each.name].exit_code == 0)
+        container
+        for container in pod.spec.init_containers or ()
+        if not (records[container.name].ready or records[container.name].exit_code == 0)
     ]
     return "ContainersNotInitialized", f"containers with incomplete status: {_names(incomplete)}"
 
@@ -106,9 +112,10 @@ def _containers_problem(pod: NodePod, records: Records) -> tuple[str, str] | Non
     if final:
         return ("PodCompleted" if final == "Succeeded" else "PodFailed"), ""
     unready = [
-        each
-        for each in pod.spec.all_containers()
-        if (each in pod.spec.containers or each.sidecar) and not records[each.name].ready
+        container
+        for container in pod.spec.all_containers()
+        if (container in pod.spec.containers or container.sidecar)
+        and not records[container.name].ready
     ]
     if not unready:
         return None
@@ -189,7 +196,12 @@ def backs_off(pod: NodePod, record: ContainerRecord, records: Records) -> bool:
 
 
 def _waiting(reason: str, message: str = "") -> Json:
-    return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+    return {
+        "waiting": {
+            "reason": reason,
+            **({"message": message} if message else {}),
+        }
+    }
 
 
 def _terminated(container: LocalContainer) -> Json:
