@@ -51,8 +51,8 @@ _QUOTED: Final = "quoted"
 _TYPED: Final = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null"))
 """Tags of scalars that are not text. The schema of a field finds a value that is not of its tag."""
 _NULLS: Final = ("", "~", "null", "Null", "NULL")
-_TRUE: Final = "y Y yes Yes YES true True TRUE on On ON".split()
-_FALSE: Final = "n N no No NO false False FALSE off Off OFF".split()
+_TRUE: Final = ["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"]
+_FALSE: Final = ["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"]
 _WORDS: Final[dict[str, Plain]] = {
     **dict.fromkeys(_NULLS, None),
     **dict.fromkeys(_TRUE, True),
