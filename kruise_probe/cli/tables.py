@@ -27,6 +27,7 @@ from kruise_probe.inspection.views import (
 MAX_PROBLEMS: Final = 8
 MAX_NAMES: Final = 3
 LAST_RESULT: Final = "last result"
+NOT_A_RESULT: Final = "not a result"
 """Instead of the name of a link; it has no state of its own."""
 
 
@@ -245,7 +246,7 @@ def _pod_table(
                 "SINCE": Cell(age(result.since, now)),
                 "LAST": Cell(age(result.last_probe_time, now)),
                 "NODE": Cell(node),
-                "MARKS": Cell(",".join(_marks(result))),
+                "MARKS": Cell(",".join([*_marks(result), *_foreign_marks(result)])),
                 "MESSAGE": Cell(_message(pod, result, why)),
             }
             rows.append(row)
@@ -272,6 +273,15 @@ def _marks(written: ResultView | AttemptView) -> list[str]:
     for key, value in chain(written.labels.items(), written.annotations.items()):
         name = key.rpartition("/")[2]
         marks.append(f"{name}-" if value is None else f"{name}={value}")
+    return marks
+
+
+def _foreign_marks(result: ResultView) -> list[str]:
+    """Values that no result wrote, such as those of a backup."""
+    marks = []
+    for key, value in result.not_written.items():
+        name = key.rpartition("/")[2]
+        marks.append(f"{name}={value} (not written by this probe)")
     return marks
 
 
@@ -450,6 +460,12 @@ def _last_result(trace: TraceView) -> Iterator[Link]:
             LinkState.OK,
             "; ".join(parts),
         )
+    if foreign := _foreign_marks(result):
+        yield Link(
+            NOT_A_RESULT,
+            LinkState.OK,
+            ", ".join(foreign),
+        )
 
 
 def _folded(links: Sequence[Link]) -> list[Link]:
@@ -503,4 +519,4 @@ def _link_lines(
 
 
 def _shown_state(link: Link) -> str:
-    return "" if link.name == LAST_RESULT else link.state
+    return "" if link.name in (LAST_RESULT, NOT_A_RESULT) else link.state

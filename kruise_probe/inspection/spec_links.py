@@ -10,6 +10,7 @@ from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import (
     MARKER_FINALIZER,
     PAUSED_ANNOTATION,
+    REASON_CONTAINER_FINISHED,
     REASON_NO_ROOM,
     SERVERLESS_PROBES_ANNOTATION,
 )
@@ -111,6 +112,12 @@ def container_link(context: ProbeContext) -> Link:
         return broken("container", "ContainerNotFound", text.removesuffix("."))
     if context.virtual:
         return ok("container", name)
+    if name in pod.exit_codes:
+        code = pod.exit_codes[name]
+        text = f"container {name} has finished with exit code {code}, and its restart policy does not restart it"
+        if code:
+            return broken("container", REASON_CONTAINER_FINISHED, text, **context.names)
+        return waiting("container", REASON_CONTAINER_FINISHED, text, "nothing: it completed")
     if name in context.pod.stopped:
         text = f"container {name} is not running: {context.pod.stopped[name]}"
         return broken("container", "ContainerNotRunning", text, **context.names)

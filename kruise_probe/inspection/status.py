@@ -8,12 +8,18 @@ from typing import Final
 
 from kruise_probe.api.names import (
     LEFT_OUT_REASONS,
+    REASON_CONTAINER_FINISHED,
     REASON_DAEMON_STALE,
     REASON_PAUSED,
 )
-from kruise_probe.api.pods import names_of
+from kruise_probe.api.pods import Mark, names_of
 from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbeState,
+    PodContainerProbe,
+    PodProbeMarker,
+    ProbeState,
+)
 from kruise_probe.controllers.causes import CAUSES
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.conditions import (
@@ -26,10 +32,18 @@ from kruise_probe.controllers.limits import is_probed
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER, INVALID_SPEC
 from kruise_probe.hints.commands import handler_text
 from kruise_probe.hints.selectors import distance, selector_text, why_not
-from kruise_probe.inspection.link import Link, LinkState, broken, in_kubectl, paused, waiting
+from kruise_probe.inspection.link import (
+    Link,
+    LinkState,
+    ProbeContext,
+    broken,
+    in_kubectl,
+    paused,
+    waiting,
+)
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
 from kruise_probe.inspection.spec_links import deletion_reason, pause_notes
-from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
+from kruise_probe.inspection.traces import ProbeTrace, is_of_another, readiness_gates_of, traces_of
 from kruise_probe.inspection.views import (
     PENDING,
     CountsView,
@@ -155,7 +169,12 @@ def _pod_problems(
 ) -> Iterator[ProblemView]:
     """The first broken link of each probe on the pod but for `ignored` reasons, and readiness gates that nothing sets."""
     for trace in traces:
-        if trace.end and trace.end.reason not in ignored:
+        has_completed = (
+            trace.end is not None
+            and trace.end.reason == REASON_CONTAINER_FINISHED
+            and trace.end.state is LinkState.WAITING
+        )
+        if trace.end and trace.end.reason not in ignored and not has_completed:
             yield _problem(trace.end, pod, trace.context.probe.name)
     for link in readiness_gates_of(snapshot, pod):
         if link.state is LinkState.BROKEN:
@@ -191,15 +210,23 @@ def result_view(trace: ProbeTrace) -> ResultView:
     context, reason = trace.context, trace.end.reason if trace.end else ""
     pod, claim, shown = context.pod, context.claim, context.result
     unreadable = context.snapshot.node_pod_probes is None
-    if reason == REASON_PAUSED or (shown is None and (unreadable or not pod.active)):
-        shown = context.of_condition
+    has_ended = pod.finished or (shown is None and not pod.active)
+    if reason == REASON_PAUSED or has_ended or (shown is None and unreadable):
+        shown = _shown_by_condition(context)
     state, since = (shown.state, shown.last_transition_time) if shown else (PENDING, "")
     message = shown.message if shown else ""
+    if shown is None and pod.finished:
+        state, message = ProbeState.UNKNOWN, f"The pod has finished ({pod.phase})."
     stale = reason == REASON_DAEMON_STALE and context.result is not None
-    if trace.end and (stale or reason in LEFT_OUT_REASONS):
+    has_completed = reason == REASON_CONTAINER_FINISHED
+    if trace.end and (stale or has_completed or reason in LEFT_OUT_REASONS):
         state, message = ProbeState.UNKNOWN, trace.end.text
         since = context.of_condition.last_transition_time if context.of_condition else ""
-    marks = claim.wanted[ProbeState.SUCCEEDED] if claim else ()
+    if has_completed:
+        message = f"exit code {pod.exit_codes[context.probe.container_name]}"
+    marks: set[Mark] = set(claim.wanted[ProbeState.SUCCEEDED]) if claim else set()
+    not_written = {mark for mark in marks if is_of_another(pod, mark)}
+    marks -= not_written
     return ResultView(
         probe=context.probe.name,
         state=state,
@@ -209,7 +236,20 @@ def result_view(trace: ProbeTrace) -> ResultView:
         labels=_select(pod.labels, names_of(marks, "labels")),
         annotations=_select(pod.annotations, names_of(marks, "annotations")),
         outdated=context.is_outdated,
+        not_written={
+            **_select(pod.labels, names_of(not_written, "labels")),
+            **_select(pod.annotations, names_of(not_written, "annotations")),
+        },
     )
+
+
+def _shown_by_condition(context: ProbeContext) -> ContainerProbeState | None:
+    """The result that the pod's condition shows; None if another client wrote the condition. A provider may be one."""
+    claim = context.claim
+    condition = Mark("conditions", claim.condition_type if claim else "")
+    if not context.virtual and is_of_another(context.pod, condition):
+        return None
+    return context.of_condition
 
 
 def _counts(pods: Sequence[PodView]) -> CountsView:

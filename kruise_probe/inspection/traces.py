@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from kruise_probe.api.pods import Pod
+from kruise_probe.api.pods import Mark, Pod
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.controllers.claims import claims_of, conflicts_of
 from kruise_probe.controllers.compiled import CompiledMarker
@@ -72,6 +72,11 @@ def contexts_of(snapshot: Snapshot, pod: SeenPod, marker: CompiledMarker) -> lis
         for probe in source.spec.probes or ()
         for name in (f"{marker.key.name}#{probe.name}",)
     ]
+
+
+def is_of_another(pod: Pod, mark: Mark) -> bool:
+    """Whether another field manager wrote a mark, and we did not: it is from a backup, a template or another client."""
+    return mark in pod.owned_by_others and mark not in pod.owned
 
 
 def _links(context: ProbeContext) -> list[Link]:

@@ -57,7 +57,7 @@ class ResultView(JsonView, frozen=True):
     """The newest result; `state` is Succeeded, Failed, Unknown or Pending, times are RFC 3339 or empty.
 
     `labels` and `annotations` are those of the pod that this probe owns. `outdated`: the result is that of the probe
-    before its last edit.
+    before its last edit. `notWritten` are values of its keys that no result wrote, such as those of a backup or a template.
     """
 
     probe: str
@@ -68,6 +68,7 @@ class ResultView(JsonView, frozen=True):
     labels: dict[str, str]
     annotations: dict[str, str]
     outdated: bool
+    not_written: dict[str, str]
 
 
 class PodView(JsonView, frozen=True):

@@ -3,15 +3,23 @@ import json
 from pathlib import Path
 
 import msgspec
-from support.builders import condition_wire, entry_of, policy_wire, probe_wire, state_wire
+from support.builders import (
+    condition_wire,
+    entry_of,
+    owned_fields,
+    pod_wire,
+    policy_wire,
+    probe_wire,
+    state_wire,
+)
 from support.cases import cases
-from support.snapshots import healthy_pod, marker, snapshot
+from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 from support.wire import Json
 
 from kruise_probe.api.core import Probe
 from kruise_probe.hints.commands import handler_text
 from kruise_probe.inspection.explanation import explanation
-from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import MarkerView
 
@@ -128,16 +136,54 @@ LEFT_OUT: Json = {"markers": [marker(probes=[probe_wire(handler=LARGE)])], "plan
 ENDED: Json = {"pods": [healthy_pod(phase="Succeeded", conditions=BAD)]}
 
 
+BACKUP = {
+    **owned_fields(labels=["role"], conditions=["example.com/healthy"]),
+    "manager": "velero",
+    "subresource": "",
+}
+RESTORED = pod_wire(
+    phase="Failed", labels={"app": "web", "role": "primary"}, conditions=BAD, owned=BACKUP
+)
+
+
+def completed(exit_code: int) -> SeenPod:
+    """A pod with a container that is not restarted."""
+    wire = healthy_pod()
+    wire["spec"]["restartPolicy"] = "Never"
+    state = {"terminated": {"exitCode": exit_code, "reason": "Completed"}}
+    return seen_pod(wire, containers={"main": state})
+
+
 NEWEST = {
     "stale": ({**STALE, "pods": [healthy_pod(conditions=UNKNOWN_SINCE)]}, ("Unknown", MINUTE)),
     "stale-and-not-written-yet": ({**STALE, "pods": [healthy_pod(conditions=[])]}, ("Unknown", "")),
     "nodepodprobes-forbidden": ({"pods": [healthy_pod(conditions=BAD)], "forbidden": ["nodepodprobes"]}, ("Failed", OLD)),
     "completed": ({"states": [], **ENDED}, ("Failed", OLD)),
-    "never-probed": ({"states": [], "pods": [healthy_pod(phase="Succeeded", conditions=[])]}, ("Pending", "")),
+    "never-probed": ({"states": [], "pods": [healthy_pod(phase="Succeeded", conditions=[])]}, ("Unknown", "")),
     "running-without-a-result": ({"states": [], "pods": [healthy_pod(conditions=BAD)]}, ("Pending", "")),
     "left-out": ({**LEFT_OUT, "pods": [healthy_pod(conditions=UNKNOWN_SINCE)]}, ("Unknown", MINUTE)),
-    "completed-and-still-reported": (ENDED, ("Succeeded", MINUTE)),
+    "completed-and-still-reported": (ENDED, ("Failed", OLD)),
+    "restored-from-a-backup": ({"states": [], "pods": [RESTORED]}, ("Unknown", "")),
+    "container-completed": ({"seen": [completed(0)]}, ("Unknown", "")),
 }  # fmt: skip
+
+
+def test_a_value_of_a_backup_is_not_a_result() -> None:
+    probe = probe_wire(policies=[policy_wire("Succeeded", {"role": "primary"})])
+    there = snapshot(pods=[RESTORED], states=[], markers=[marker(probes=[probe])])
+    (result,) = only(there).pods[0].results
+    assert (result.labels, result.not_written) == ({}, {"role": "primary"})
+    assert result.message == "The pod has finished (Failed)."
+
+
+@cases("exit_code problems", as_planned=(0, []), failed=(3, ["ContainerFinished"]))
+def test_a_container_that_ended_for_good_is_a_problem_only_if_it_failed(
+    exit_code: int, problems: list[str]
+) -> None:
+    view = only(snapshot(seen=[completed(exit_code)]))
+    assert view.pods[0].results[0].message == f"exit code {exit_code}"
+    assert [problem.reason for problem in view.problems] == problems
+    assert all("--previous" not in problem.remedy for problem in view.problems)
 
 
 @cases("there shown", **NEWEST)
