@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 from kruise_probe.api.times import DurationHistogram
-from kruise_probe.workqueue.retries import Backoffs, RetryTurns
+from kruise_probe.workqueue.retries import RetryTurns, backoff_seconds
 from kruise_probe.workqueue.turns import GroupOf, Priority, PriorityFifo, one_group
 
 K = TypeVar("K", bound=Hashable)
@@ -55,7 +55,7 @@ class WorkQueue(Generic[K]):
         self.queue_duration = DurationHistogram(DURATION_BUCKETS)
         self.work_duration = DurationHistogram(DURATION_BUCKETS)
         self._group_of = group_of
-        self._backoffs: Backoffs[K] = Backoffs()
+        self._failures: dict[K, int] = {}
         self._retries: RetryTurns[K] = RetryTurns(group_of, self.add)
         self._ready: PriorityFifo[K] = PriorityFifo(group_of)
         self._added_at: dict[K, float] = {}
@@ -121,17 +121,19 @@ class WorkQueue(Generic[K]):
         The backoff doubles with each call until `forget`. A key with a pending delay needs no token; of its two delays, the
         one that ends first is kept.
         """
-        seconds = max(self._backoffs.next_seconds(key), at_least_seconds)
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        seconds = max(backoff_seconds(failures), at_least_seconds)
         then = self._add_delayed if key in self.delayed else self._retry
         self._delay(key, seconds, priority, then)
 
     def forget(self, key: K) -> None:
         """Reset the backoff of `key`. A pending delay is kept."""
-        self._backoffs.forget(key)
+        self._failures.pop(key, None)
 
     def num_requeues(self, key: K) -> int:
         """Return how often `key` was added rate limited since the last `forget`."""
-        return self._backoffs.failures(key)
+        return self._failures.get(key, 0)
 
     async def get(self) -> tuple[K, Priority]:
         """Wait for the next key and return it with its priority. The caller must call `done` with it."""
@@ -163,9 +165,7 @@ class WorkQueue(Generic[K]):
             self._push(key, priority, now)
 
     def discard(self, key: K) -> None:
-        """Forget that `key` needs processing. If it is being processed, that continues."""
-        self.forget(key)
-        self._retries.discard(key)
+        """Forget that `key` was added, or will be after a delay. If it is being processed, that continues."""
         delayed = self.delayed.pop(key, None)
         if delayed is not None:
             delayed[0].cancel()

@@ -30,23 +30,9 @@ OVERALL_BURST: Final = 500
 """Retries allowed at once: one for each pod of a mid-sized cluster."""
 
 
-class Backoffs(Generic[K]):
-    """How often each key failed since it was last forgotten."""
-
-    def __init__(self) -> None:
-        self._failures: dict[K, int] = {}
-
-    def next_seconds(self, key: K) -> float:
-        """Count a failure; return the delay of its retry, which doubles each time."""
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
-        return min(MAX_DELAY_SECONDS, BASE_DELAY_SECONDS * 2.0 ** min(failures, 64))
-
-    def forget(self, key: K) -> None:
-        self._failures.pop(key, None)
-
-    def failures(self, key: K) -> int:
-        return self._failures.get(key, 0)
+def backoff_seconds(failures: int) -> float:
+    """The delay of the retry after a failure, which doubles with each failure before it."""
+    return min(MAX_DELAY_SECONDS, BASE_DELAY_SECONDS * 2.0 ** min(failures, 64))
 
 
 class RetryTurns(Generic[K]):
@@ -73,12 +59,6 @@ class RetryTurns(Generic[K]):
         self._waiting.push(group, key, priority)
         if self._waiting.size == 1:
             self._release()
-
-    def discard(self, key: K) -> None:
-        """Remove a key if it waits."""
-        group = self._group_of(key)
-        if key in self._waiting.get(group, ()):
-            self._waiting.take(group, key)
 
     def _release(self) -> None:
         """Add as many keys as there are tokens; call it again when there is one for the next."""
