@@ -47,13 +47,12 @@ from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.desired import desired_probes, invalid_reason
 from kruise_probe.daemon.probers.grpc import HealthCall
-from kruise_probe.daemon.probers.http_messages import (
+from kruise_probe.daemon.probers.http_responses import (
     MAX_BODY_BYTES,
     MalformedResponse,
     ResponseReader,
-    url_of_action,
-    url_of_redirect,
 )
+from kruise_probe.daemon.probers.urls import url_of_action, url_of_redirect
 from kruise_probe.daemon.status import recorded_in
 from kruise_probe.lint.findings import Position, as_json, as_sarif, as_text
 from kruise_probe.lint.linter import Source, decoded, lint

@@ -11,7 +11,7 @@ after this line is read.
 import asyncio
 from typing import Final
 
-from kruise_probe.api.core import HTTPGetAction
+from kruise_probe.api.core import MAX_PORT, HTTPGetAction
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.daemon.probers.dialing import (
     Connection,
@@ -20,14 +20,8 @@ from kruise_probe.daemon.probers.dialing import (
     ProbeConnectionFailed,
     new_socket,
 )
-from kruise_probe.daemon.probers.http_messages import (
-    Headers,
-    MalformedResponse,
-    ResponseReader,
-    Url,
-    url_of_action,
-    url_of_redirect,
-)
+from kruise_probe.daemon.probers.http_messages import Headers
+from kruise_probe.daemon.probers.http_responses import MalformedResponse, ResponseReader
 from kruise_probe.daemon.probers.prober import (
     UNLIMITED,
     Prober,
@@ -39,6 +33,7 @@ from kruise_probe.daemon.probers.prober import (
     success,
 )
 from kruise_probe.daemon.probers.tls import new_connection
+from kruise_probe.daemon.probers.urls import Url, url_of_action, url_of_redirect
 
 MAX_REQUESTS: Final = 10
 """Limit of one attempt: the first request and nine redirects."""
@@ -127,6 +122,11 @@ class _Attempt:
             await connection.send(request)
             while not self._is_decided():
                 self._response.feed(await connection.receive())
+        except MalformedResponse:
+            if (
+                self._redirect() is None
+            ):  # The body of a redirect that is followed is of no interest.
+                raise
         finally:
             connection.close()
 
@@ -134,6 +134,8 @@ class _Attempt:
         scheme, address = self._url.scheme, self._url.address
         if scheme not in ("http", "https"):
             raise _RedirectFailed(f'unsupported protocol scheme "{scheme}"')
+        if address.port > MAX_PORT:
+            raise _RedirectFailed(f"address {address.port}: invalid port")
         alpn = "http/1.1" if scheme == "https" else None
         tcp = self._open_socket(address)
         return new_connection(tcp, address, self._deadline, self._intake, alpn=alpn)

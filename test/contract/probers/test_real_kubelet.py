@@ -3,20 +3,17 @@
 import asyncio
 import json
 import os
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
+from contract.probers.real_kubelet import BUILD_SECONDS, Kubelet
 from grpc_health.v1._async import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from support.cases import cases
-from support.patience import PATIENCE_SECONDS
 from support.probe_rows import (
     LATE_SECONDS,
     MATCHED,
@@ -32,55 +29,8 @@ from kruise_probe.api.core import GRPCAction
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.prober import Target
 
-HERE = Path(__file__).parent
-CLUSTER = HERE.parents[2] / "hack" / "cluster"
-BUILD_SECONDS = 600
 pytestmark = pytest.mark.timeout(BUILD_SECONDS)
 """The first test here waits for the build."""
-
-
-class Kubelet:
-    """A process with kubelet's probers in it."""
-
-    def __init__(self, program: Path) -> None:
-        self._process = subprocess.Popen(
-            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def probe(self, ip: str, probe: dict[str, Any], timeout: float) -> dict[str, str]:
-        assert self._process.stdin
-        assert self._process.stdout
-        asked = {"ip": ip, "probe": probe, "timeout": timeout}
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, str] = json.loads(self._process.stdout.readline())
-        return answer
-
-    def end(self) -> None:
-        _ = self._process.communicate(timeout=PATIENCE_SECONDS)
-
-
-@pytest.fixture(scope="session")
-def kubelet(real_kubeconfig: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubelet]:
-    """Built in the lane with the real cluster only, because that has what the build needs."""
-    if not shutil.which("go"):
-        pytest.skip("kubelet's prober is built by Go")
-    folder = tmp_path_factory.mktemp("kubelet")
-    built = subprocess.run([CLUSTER, "bin"], check=True, capture_output=True, text=True).stdout
-    module = Path(built.strip()) / "module"
-    for file in (HERE / "kubelet" / "main.go", module / "go.mod", module / "go.sum"):
-        _ = shutil.copy(file, folder)
-    # As hack/cluster builds the kubelet, so that nearly all of it is in Go's cache.
-    static = os.environ | {"CGO_ENABLED": "0"}
-    for command in (
-        # The prober does not need it, and the proxy does not serve it in all versions.
-        ["go", "mod", "edit", "-droprequire=k8s.io/sample-apiserver"],
-        ["go", "build", "-mod=mod", "-trimpath", "-tags=providerless", "-o", "prober", "."],
-    ):
-        _ = subprocess.run(command, cwd=folder, check=True, timeout=BUILD_SECONDS, env=static)
-    started = Kubelet(folder / "prober")
-    yield started
-    started.end()
 
 
 RECORD = "KRUISE_PROBE_RECORD_VERDICTS"

@@ -11,7 +11,7 @@ from kruise_probe.api.meta import HostPort
 from kruise_probe.api.problems import MAX_ERRORS, Problem, first_errors
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
 from kruise_probe.api.validation import marker_errors
-from kruise_probe.daemon.probers.http_messages import url_of_action
+from kruise_probe.daemon.probers.urls import url_of_action
 
 
 def errors_of(spec: object) -> list[Problem]:

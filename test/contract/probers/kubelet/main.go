@@ -1,4 +1,4 @@
-// Runs kubelet's own probers: reads a probe per line from stdin, writes its outcome per line to stdout.
+// Runs kubelet's own probers: reads a probe per line from stdin, writes its outcome per line to stdout, in any order.
 package main
 
 import (
@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,12 +17,14 @@ import (
 )
 
 type request struct {
+	ID      int      `json:"id"`
 	IP      string   `json:"ip"`
 	Probe   v1.Probe `json:"probe"`
 	Timeout float64  `json:"timeout"`
 }
 
 type outcome struct {
+	ID      int          `json:"id"`
 	Result  probe.Result `json:"result"`
 	Message string       `json:"message"`
 	Error   string       `json:"error"`
@@ -67,18 +70,23 @@ func probeGRPC(known ...any) (probe.Result, string, error) {
 func main() {
 	lines := bufio.NewScanner(os.Stdin)
 	answers := json.NewEncoder(os.Stdout)
+	var writing sync.Mutex
 	for lines.Scan() {
 		var asked request
 		if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
 			panic(err)
 		}
-		result, message, err := run(asked)
-		answer := outcome{Result: result, Message: message}
-		if err != nil {
-			answer.Error = err.Error()
-		}
-		if err := answers.Encode(answer); err != nil {
-			panic(err)
-		}
+		go func() {
+			result, message, err := run(asked)
+			answer := outcome{ID: asked.ID, Result: result, Message: message}
+			if err != nil {
+				answer.Error = err.Error()
+			}
+			writing.Lock()
+			defer writing.Unlock()
+			if err := answers.Encode(answer); err != nil {
+				panic(err)
+			}
+		}()
 	}
 }

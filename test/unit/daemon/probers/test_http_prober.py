@@ -28,7 +28,6 @@ from kruise_probe.api.core import HTTPGetAction, HTTPHeader, Probe
 from kruise_probe.api.meta import HostPort
 from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.http import HttpProber
-from kruise_probe.daemon.probers.http_messages import url_of_action, url_of_redirect
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     ProbeResult,
@@ -38,6 +37,7 @@ from kruise_probe.daemon.probers.prober import (
     success,
 )
 from kruise_probe.daemon.probers.tls import unverified_tls
+from kruise_probe.daemon.probers.urls import url_of_action, url_of_redirect
 
 pytestmark = pytest.mark.sockets
 
