@@ -48,6 +48,7 @@ from kruise_probe.daemon.supervisor import run_supervisor
 from kruise_probe.daemon.threads import Threads
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.manager.output import unblock_output
 from kruise_probe.manager.process import configure_logs, run_until_signalled
 from kruise_probe.manager.recorder import EventRecorder
 from kruise_probe.serving.sockets import BindAddress
@@ -118,6 +119,7 @@ def daemon(flags: DaemonFlags) -> None:
         runtime = NodeRuntime(flags.cri_endpoint)
     except ValueError as error:
         raise click.UsageError(f"--cri-endpoint: {error}") from error
+    unblock_output()
     configure_logs(format=flags.log_format, level=flags.log_level)
     BUDGET.limit_bytes = DAEMON_BYTES
     run_until_signalled(run_daemon(flags, runtime), program="kruise-probe")

@@ -37,6 +37,7 @@ from kruise_probe.controllers import product
 from kruise_probe.controllers.state import Informers, ManagerOptions
 from kruise_probe.manager.leader_election import JITTER_FACTOR, LeaderElection
 from kruise_probe.manager.manager import Manager, Runnable
+from kruise_probe.manager.output import unblock_output
 from kruise_probe.manager.process import configure_logs, run_until_signalled
 from kruise_probe.serving.sockets import BindAddress
 
@@ -121,6 +122,7 @@ def manager(flags: ManagerFlags) -> None:
     kruise-probe manager --kubeconfig FILE --enable-leader-election=false
     """
     check_durations(flags)
+    unblock_output()
     configure_logs(format=flags.log_format, level=flags.log_level)
     run_until_signalled(run_manager(flags), program="kruise-probe")
 

@@ -23,12 +23,13 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TextIO, TypeVar
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from kruise_probe.api.errors import FatalError, first_of
+from kruise_probe.manager.output import dropped_lines
 
 GRACE_SECONDS: Final = 4.5
 """Maximum seconds from the signal to the exit; the documentation promises five."""
@@ -198,7 +199,7 @@ def configure_logs(*, format: str, level: str) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _LogHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -215,6 +216,17 @@ def configure_logs(*, format: str, level: str) -> None:
     root.setLevel(threshold)
     for chatty in ("asyncio", "aiohttp.access", "grpc", "urllib3"):
         logging.getLogger(chatty).setLevel(max(threshold, logging.WARNING))
+
+
+class _LogHandler(logging.StreamHandler[TextIO]):
+    """Writes records to a stream, and how many lines it has dropped."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        dropped = dropped_lines(self.stream)
+        if dropped:
+            text = f"{dropped} lines of the log were dropped, because nobody read the output"
+            super().emit(logging.LogRecord(__name__, logging.WARNING, "", 0, text, (), None))
+        super().emit(record)
 
 
 def _renderer(format: str) -> Processor:

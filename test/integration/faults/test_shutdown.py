@@ -1,15 +1,19 @@
 """SIGTERM while everything hangs: exit code 0, in time."""
 
 import asyncio
+import contextlib
+import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
 from support.background import background
 from support.fake_runtime import ScriptedRuntime, hang
 from support.hollow import CONDITION, node_name, probe
-from support.programs import Program
+from support.programs import ALONE, Program, fetch, until
 from support.target import condition
 
 from kruise_probe.daemon.cri.runtime import RuntimeContainer
@@ -107,3 +111,63 @@ async def test_c13_an_interrupt_after_a_signal_ends_at_once(cluster: Any) -> Non
         manager.process.send_signal(signal.SIGINT)
         async with asyncio.timeout(IN_TIME_SECONDS):
             assert await manager.process.wait() in (0, 130, -15, -2)
+
+
+@pytest.fixture
+def full_pipe() -> Iterator[tuple[int, int]]:
+    """A pipe without room for one more byte: the ends to read and to write."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    yield reading, writing
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize("is_read_again", [True, False])
+async def test_a_manager_works_and_ends_if_nobody_reads_its_output(
+    cluster: Any, full_pipe: tuple[int, int], is_read_again: bool
+) -> None:
+    reading, writing = full_pipe
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-X", "faulthandler", "-m", "kruise_probe", "manager", ALONE),
+        f"--kubeconfig={cluster.proxy.write_kubeconfig(cluster.folder)}",
+        *(f"--health-probe-addr=127.0.0.1:{port}", "--metrics-addr=0"),
+        stdout=writing,
+        stderr=writing,
+    )
+
+    async def is_healthy() -> bool:
+        return (await fetch(f"http://127.0.0.1:{port}/healthz"))[0] == 200
+
+    try:
+        await until("it is healthy", is_healthy)
+        if is_read_again:
+            os.read(reading, 1 << 20)
+        began = asyncio.get_running_loop().time()
+        process.terminate()
+        async with asyncio.timeout(IN_TIME_SECONDS):
+            assert await process.wait() == 0
+        assert asyncio.get_running_loop().time() - began < 5
+    finally:
+        if process.returncode is None:
+            process.kill()
+    rest = os.read(reading, 1 << 20).decode()
+    assert ("lines of the log were dropped" in rest) == is_read_again
+    assert ("stopped" in rest) == is_read_again
+
+
+async def test_a_failure_that_nobody_reads_ends_the_process(full_pipe: tuple[int, int]) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kruise_probe", "manager", "--kubeconfig=/missing"),
+        *("--health-probe-addr=0", "--metrics-addr=0"),
+        stdout=full_pipe[1],
+        stderr=full_pipe[1],
+    )
+    async with asyncio.timeout(IN_TIME_SECONDS):
+        assert await process.wait() == 1
