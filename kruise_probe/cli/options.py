@@ -19,9 +19,11 @@ from kruise_probe.client.rest import RestClient
 from kruise_probe.manager.manager import Runnable
 from kruise_probe.manager.process import FORMATS, LEVELS
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
-from kruise_probe.serving.endpoints import Checks, MetricsHandler, StallDetector, health_handlers
+from kruise_probe.serving.health import Checks, health_handlers
 from kruise_probe.serving.http_server import HttpServer
+from kruise_probe.serving.metrics_page import MetricsHandler
 from kruise_probe.serving.sockets import BindAddress, ServerTls, self_signed_certificate
+from kruise_probe.serving.stalls import StallDetector
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

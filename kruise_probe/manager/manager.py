@@ -32,7 +32,7 @@ from kruise_probe.informers.reflector import ListerWatcher
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
 from kruise_probe.manager.recorder import EventRecorder
-from kruise_probe.serving.endpoints import Checks
+from kruise_probe.serving.health import Checks
 
 T = TypeVar("T", bound=KubeObject)
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)

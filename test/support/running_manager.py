@@ -15,7 +15,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import build
 from kruise_probe.controllers.state import ManagerOptions
 from kruise_probe.manager.manager import Manager
-from kruise_probe.serving.endpoints import Checks
+from kruise_probe.serving.health import Checks
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from support.fake_runtime import ScriptedRuntime
 from support.hollow import node_name
 from support.programs import Program
 
-from kruise_probe.serving.endpoints import MAX_LAG_SECONDS
+from kruise_probe.serving.stalls import MAX_LAG_SECONDS
 
 FROZEN_SECONDS = MAX_LAG_SECONDS + 1.5
 """The loop's clock goes on meanwhile; a tick of a second may just have begun."""

@@ -17,7 +17,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection
 from kruise_probe.manager.manager import Manager
-from kruise_probe.serving.endpoints import Checks
+from kruise_probe.serving.health import Checks
 
 ELECTION = LeaderElection("kruise-system", "manager", "me")
 

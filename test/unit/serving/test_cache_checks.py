@@ -6,7 +6,7 @@ from support.fake_source import FakeSource, raising
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.serving.endpoints import MAX_INACTIVITY_SECONDS, Checks
+from kruise_probe.serving.health import MAX_INACTIVITY_SECONDS, Checks
 
 
 async def test_a_cache_is_unready_until_it_syncs_and_after_a_long_time_without_activity() -> None:

@@ -10,15 +10,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from support.cases import cases
 
-from kruise_probe.serving.endpoints import (
-    CHECK_SECONDS,
-    FRESH_SECONDS,
-    Check,
-    Checks,
-    MetricsHandler,
-    health_handlers,
-)
+from kruise_probe.serving.health import CHECK_SECONDS, Check, Checks, health_handlers
 from kruise_probe.serving.http_messages import HttpRequest
+from kruise_probe.serving.metrics_page import FRESH_SECONDS, MetricsHandler
 
 SCRAPE = HttpRequest("GET", "/metrics")
 

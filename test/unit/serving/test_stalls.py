@@ -7,7 +7,7 @@ import pytest
 from support.background import background
 from support.cases import cases
 
-from kruise_probe.serving.endpoints import (
+from kruise_probe.serving.stalls import (
     MAX_LAG_SECONDS,
     MEMORY_SECONDS,
     STALL_SECONDS,
