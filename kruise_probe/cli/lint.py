@@ -1,16 +1,13 @@
 """`kruise-probe lint`: checks files without a cluster."""
 
 import re
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import click
 
-from kruise_probe.api.errors import FatalError
 from kruise_probe.cli.flag_types import (
     argument,
     file_flag,
@@ -33,26 +30,6 @@ from kruise_probe.lint.linter import lint as lint_sources
 from kruise_probe.lint.linter import read_sources
 
 EXIT_FINDINGS: Final = 1
-MAX_SECONDS: Final = 120
-"""Maximum duration, whatever the files contain."""
-
-
-@contextmanager
-def _time_limit() -> Iterator[None]:
-    if not hasattr(signal, "setitimer"):  # Windows
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise FatalError(f"lint takes more than {MAX_SECONDS} s; name fewer files at once")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def frame(
@@ -172,9 +149,8 @@ def lint(flags: LintFlags) -> int:
     paths = (*flags.filenames, *flags.files)
     if not paths:
         raise click.UsageError("name files with -f; - is standard input")
-    with _time_limit():
-        sources = list(read_sources(paths))
-        report = lint_sources(sources, allowed_labels=flags.allowed_label_keys)
+    sources = list(read_sources(paths))
+    report = lint_sources(sources, allowed_labels=flags.allowed_label_keys)
     terminal = Terminal.of_stdout()
     if flags.output != "text":
         click.echo(
