@@ -5,6 +5,7 @@ Differs: one pod per key instead of one node; a patch instead of an update of th
 """
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -89,7 +90,7 @@ class PodReconciler:
             _writes_delayed.labels(cause).inc()
             if cause not in (WriteCause.MESSAGE, WriteCause.FINISHED):
                 self._queues.enqueue_status_of(markers)
-            return Result(wait, finished=False)
+            return Result(None if wait == math.inf else wait, finished=False)
         try:
             self._state.writing[key] = time()
             written, failure = await self._write(pod, changes, claims)

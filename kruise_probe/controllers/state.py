@@ -224,7 +224,8 @@ class State:
         self.foreign: Final = ForeignChanges()
         self.node_index: Final = NodePodProbeIndex()
         self.limits: Final = WriteLimits(
-            message_interval_seconds=options.message_update_interval_seconds
+            message_interval_seconds=options.message_update_interval_seconds,
+            enqueue=self.queues.pods.add,
         )
         self.ended: Final[dict[NamespacedName, Owned]] = {}
         """By pod, until it is reconciled, the marks that no field manager owns and that a marker may have written before it was

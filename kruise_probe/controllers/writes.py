@@ -13,7 +13,10 @@ Source: apimachinery strategicpatch (merge key `type` of conditions, `$patch: de
 Differs: Kruise writes on every event.
 """
 
+import math
+from collections.abc import Callable
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +37,8 @@ from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket
 from kruise_probe.controllers.claims import Claims
 from kruise_probe.controllers.indexes import PodResultChange, ResultsChange
 from kruise_probe.controllers.marking import Changes, same_condition
+from kruise_probe.workqueue.token_turns import TokenTurns
+from kruise_probe.workqueue.turns import Priority
 
 MESSAGE_BURST: Final = 3
 """Burst of writes that change only messages and annotations from messages; then one per `--message-update-interval`."""
@@ -47,8 +52,8 @@ of each probe of the pod may be written once more, as the first results of its p
 
 FINISHED_BURST: Final = 50
 FINISHED_INTERVAL_SECONDS: Final = 0.05
-"""First writes after pods have finished, of all pods together: they give way to results. After an upgrade of a manager that did
-not mark finished pods, there may be thousands."""
+"""First writes after pods have finished, of all pods together, namespaces in turns: they give way to results. After an upgrade
+of a manager that did not mark finished pods, there may be thousands."""
 
 EVERY_MARKER: Final = ""
 """In place of a marker's name: the refused changes belong to several markers."""
@@ -127,19 +132,28 @@ class _PodLimits:
 class WriteLimits:
     """The limits of each pod, and the change of results of each pod since its last write.
 
-    `message_interval_seconds` of 0 means no limit for messages.
+    `message_interval_seconds` of 0 means no limit for messages. `enqueue` gets a finished pod that may be written now.
     """
 
-    def __init__(self, *, message_interval_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        message_interval_seconds: float,
+        enqueue: Callable[[NamespacedName, Priority], None],
+    ) -> None:
         self._message_interval_seconds = message_interval_seconds
         self._limits: dict[NamespacedName, _PodLimits] = {}
         self.pending: Final[dict[NamespacedName, ResultsChange]] = {}
         """By pod, the change that the next write covers."""
-        self._finished = TokenBucket(
-            burst=FINISHED_BURST, interval_seconds=FINISHED_INTERVAL_SECONDS
+        self._enqueue = enqueue
+        self._finished: TokenTurns[NamespacedName] = TokenTurns(
+            attrgetter("namespace"),
+            self._allow_finished,
+            burst=FINISHED_BURST,
+            interval_seconds=FINISHED_INTERVAL_SECONDS,
         )
-        self._finished_at: dict[NamespacedName, float] = {}
-        """By finished pod, the loop time for which it has taken its token."""
+        self._allowed_finished: set[NamespacedName] = set()
+        """The finished pods that have their token, until they are written."""
 
     def record_change(self, pod: NamespacedName, change: ResultsChange) -> None:
         """Merge a change into the pending one: keep the most important kind and the earliest time."""
@@ -160,9 +174,9 @@ class WriteLimits:
     def wait_seconds(
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
     ) -> float:
-        """Seconds until `pod` may be written, 0.0 for now. `probes` is the number of its probes."""
+        """Seconds until `pod` may be written, 0.0 for now; infinite if it is enqueued then. `probes` is the number of its probes."""
         if cause is WriteCause.FINISHED:
-            return self._wait_of_finished(pod, now)
+            return self._wait_of_finished(pod)
         limits, now = self._limits.get(pod), now + CLOCK_SLACK_SECONDS
         if limits is None or cause is WriteCause.STATE:
             return 0.0
@@ -172,18 +186,22 @@ class WriteLimits:
         extra = 0 if cause is WriteCause.LABEL else max(probes, limits.probes)
         return limits.marks.wait_seconds(now, extra=extra)
 
-    def _wait_of_finished(self, pod: NamespacedName, now: float) -> float:
-        if pod not in self._finished_at:
-            self._finished_at[pod] = now + self._finished.take(now)
-        wait = self._finished_at[pod] - now
-        return wait if wait > CLOCK_SLACK_SECONDS else 0.0
+    def _wait_of_finished(self, pod: NamespacedName) -> float:
+        if pod not in self._allowed_finished and not self._finished.take(pod, Priority.LOW):
+            return math.inf
+        self._allowed_finished.add(pod)
+        return 0.0
+
+    def _allow_finished(self, pod: NamespacedName, priority: Priority) -> None:
+        self._allowed_finished.add(pod)
+        self._enqueue(pod, priority)
 
     def record_write(
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
     ) -> None:
         """Take the token of a completed write."""
         if cause is WriteCause.FINISHED:
-            self._finished_at.pop(pod, None)
+            self._allowed_finished.discard(pod)
         if cause in (WriteCause.STATE, WriteCause.FINISHED):
             return
         if pod not in self._limits:
@@ -197,7 +215,7 @@ class WriteLimits:
         """Remove the limits and the pending change of a deleted pod."""
         self.pending.pop(pod, None)
         self._limits.pop(pod, None)
-        self._finished_at.pop(pod, None)
+        self._allowed_finished.discard(pod)
 
 
 def encode_patch(pod: Pod, changes: Changes) -> bytes:

@@ -18,7 +18,12 @@ from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 from kruise_probe.api.times import DurationHistogram
-from kruise_probe.workqueue.retries import RetryTurns, backoff_seconds
+from kruise_probe.workqueue.retries import (
+    OVERALL_BURST,
+    OVERALL_RETRIES_PER_SECOND,
+    backoff_seconds,
+)
+from kruise_probe.workqueue.token_turns import TokenTurns
 from kruise_probe.workqueue.turns import GroupOf, Priority, PriorityFifo, one_group
 
 K = TypeVar("K", bound=Hashable)
@@ -56,7 +61,12 @@ class WorkQueue(Generic[K]):
         self.work_duration = DurationHistogram(DURATION_BUCKETS)
         self._group_of = group_of
         self._failures: dict[K, int] = {}
-        self._retries: RetryTurns[K] = RetryTurns(group_of, self.add)
+        self._retries: TokenTurns[K] = TokenTurns(
+            group_of,
+            self.add,
+            burst=OVERALL_BURST,
+            interval_seconds=1.0 / OVERALL_RETRIES_PER_SECOND,
+        )
         self._ready: PriorityFifo[K] = PriorityFifo(group_of)
         self._added_at: dict[K, float] = {}
         self.delayed: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
@@ -217,7 +227,8 @@ class WorkQueue(Generic[K]):
 
     def _retry(self, key: K) -> None:
         _, priority = self.delayed.pop(key)
-        self._retries.push(key, priority)
+        if self._retries.take(key, priority):
+            self.add(key, priority)
 
     def _add_delayed(self, key: K) -> None:
         _, priority = self.delayed.pop(key)
