@@ -258,7 +258,9 @@ class Selector(NamedTuple):
         """
         best: tuple[str, frozenset[str]] | None = None
         for key, values, negated in self.requirements:
-            if values and not negated and (best is None or len(values) < len(best[1])):
+            if negated or not values:
+                continue
+            if best is None or len(values) < len(best[1]):
                 best = (key, values)
         return best
 

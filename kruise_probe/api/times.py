@@ -1,17 +1,14 @@
-"""Times in RFC 3339, durations in Go's notation and their histogram, the wall clock, and the token bucket.
+"""Times in RFC 3339, durations in Go's notation, and the wall clock.
 
 Wire structs keep times as strings, and callers parse them here. So a malformed time does not make the whole object
 undecodable.
 
-Source: apimachinery pkg/apis/meta/v1/time.go (seconds) and micro_time.go (microseconds); Go time.ParseDuration;
-golang.org/x/time/rate (Limiter); prometheus/client_golang's Histogram, but without registration and lock: its series end with its owner.
-Differs: a malformed time parses as None instead of failing the object. Negative durations are invalid. The only
-state of a bucket is the time at which it is full again; the caller passes the time in, and waits.
+Source: apimachinery pkg/apis/meta/v1/time.go (seconds) and micro_time.go (microseconds); Go time.ParseDuration.
+Differs: a malformed time parses as None instead of failing the object. Negative durations are invalid.
 """
 
 import asyncio
 import re
-from bisect import bisect_left
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
@@ -94,54 +91,3 @@ def parse_duration(text: str) -> float | None:
         seconds += float(term[1]) * _UNITS[term[2]]
         position = term.end()
     return seconds if text else None
-
-
-class TokenBucket:
-    """Holds at most `burst` tokens; one is added every `interval_seconds`."""
-
-    __slots__ = ("_burst", "_full_at", "_interval_seconds")
-
-    def __init__(self, *, burst: int, interval_seconds: float) -> None:
-        self._burst = burst
-        self._interval_seconds = interval_seconds
-        self._full_at = float("-inf")
-
-    def wait_seconds(self, now: float, *, extra: int = 0) -> float:
-        """Seconds until a token is available, 0.0 for now. `extra` tokens may be overdrawn."""
-        spare_seconds = (self._burst + extra - 1) * self._interval_seconds
-        return max(0.0, self._full_at - now - spare_seconds)
-
-    def take(self, now: float) -> float:
-        """Reserve the next token; return the seconds until it is available."""
-        wait = self.wait_seconds(now)
-        self._full_at = max(self._full_at, now) + self._interval_seconds
-        return wait
-
-
-class DurationHistogram:
-    """Counts durations by bucket. A collector turns it into samples at each scrape."""
-
-    __slots__ = ("_bounds", "counts", "total_seconds")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        """`bounds` are the upper bounds of the buckets in seconds, ascending, without infinity."""
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total_seconds = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(self._bounds, seconds)] += 1
-        self.total_seconds += seconds
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Return each bucket's bound and cumulative count, as `HistogramMetricFamily` expects them."""
-        cumulative = 0
-        found = list[tuple[str, float]]()
-        for bound, count in zip(
-            (*self._bounds, "+Inf"),
-            self.counts,
-            strict=True,
-        ):
-            cumulative += count
-            found.append((str(bound), cumulative))
-        return found

@@ -30,7 +30,7 @@ from kruise_probe.api.meta import (
     Resource,
     decode_deep,
 )
-from kruise_probe.api.times import TokenBucket
+from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.cluster_config import ClusterConfig
 from kruise_probe.client.connection import ConnectionBroken, TlsRefused
 from kruise_probe.client.pool import Pool

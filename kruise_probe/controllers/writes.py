@@ -33,7 +33,8 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import REASON_DAEMON_STALE, REASON_POD_FINISHED, ProbeName
 from kruise_probe.api.pods import Mark, Pod, PodCondition
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS
+from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.controllers.claims import Claims
 from kruise_probe.controllers.indexes import PodResultChange, ResultsChange
 from kruise_probe.controllers.marking import Changes, same_condition

@@ -15,9 +15,9 @@ from prometheus_client import Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from kruise_probe.api.histogram import DurationHistogram
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeKey
-from kruise_probe.api.times import DurationHistogram
 from kruise_probe.daemon.places import Places
 
 PROBE_TYPE: Final = "custom"

@@ -21,7 +21,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from kruise_probe.api.times import DurationHistogram
+from kruise_probe.api.histogram import DurationHistogram
 from kruise_probe.daemon.probers.prober import (
     MAX_ATTEMPT_BYTES,
     MAX_LIBRARY_BYTES,

@@ -36,7 +36,8 @@ from kruise_probe.api.errors import (
     retry_after_seconds,
 )
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket, format_time
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, format_time
+from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manager.shared_cache import SharedCache

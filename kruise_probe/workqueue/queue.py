@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-from kruise_probe.api.times import DurationHistogram
+from kruise_probe.api.histogram import DurationHistogram
 from kruise_probe.workqueue.retries import (
     OVERALL_BURST,
     OVERALL_RETRIES_PER_SECOND,

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket, loop_time
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
+from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.workqueue.turns import GroupOf, Priority, Turns, every_group
 
 K = TypeVar("K", bound=Hashable)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 
-from kruise_probe.api.times import DurationHistogram
+from kruise_probe.api.histogram import DurationHistogram
 
 BOUNDS = (0.1, 1.0, 10.0)
 

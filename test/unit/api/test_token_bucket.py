@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.api.times import TokenBucket
+from kruise_probe.api.token_bucket import TokenBucket
 
 pauses = st.lists(st.floats(0, 30), min_size=1, max_size=60)
 
