@@ -104,9 +104,7 @@ def inside(name: str, options: list[str]) -> int:
     import atheris  # type: ignore[import-untyped]  # no stubs
 
     sys.path.insert(0, str(ROOT / "test"))
-    with atheris.instrument_imports(
-        include=["kruise_probe", "kruise_probe_playground", "h2", "hpack", "hyperframe"]
-    ):
+    with atheris.instrument_imports(include=["kruise_probe", "kruise_probe_playground", "hpack"]):
         from support.fuzz_targets import TARGETS
 
     # A merge starts this program again: libFuzzer passes its first argument to a shell.

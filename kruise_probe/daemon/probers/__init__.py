@@ -120,7 +120,7 @@ def prober_for(
         case TCPSocketAction(port=port):
             return TcpProber(port, timeout_seconds=timeout, open_socket=open_socket)
         case GRPCAction() as action:
-            # Imported here, because h2 takes more than 1 MB and most nodes never use it.
+            # Imported here, because hpack and protobuf take memory, and most nodes never use them.
             from kruise_probe.daemon.probers.grpc import GrpcProber
 
             return GrpcProber(

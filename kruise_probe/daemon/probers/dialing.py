@@ -74,23 +74,19 @@ def connect_error(address: HostPort, code: int) -> Exception:
 class Intake:
     """What one attempt receives and holds, over all of its connections.
 
-    Args:
-        library_bytes: what the library of the protocol holds.
-
     Attributes:
         received: in bytes.
         tls_bytes: what OpenSSL holds.
     """
 
-    def __init__(self, resources: Resources = UNLIMITED, *, library_bytes: int = 0) -> None:
+    def __init__(self, resources: Resources = UNLIMITED) -> None:
         self.resources = resources
         self.received = 0
         self.tls_bytes = 0
-        self._library_bytes = library_bytes
 
     def make_room(self) -> None:
         """Count what is held, with a copy of what was received; called before each read. Raises: BytesQueued."""
-        self.resources.hold(2 * self.received + self.tls_bytes + self._library_bytes)
+        self.resources.hold(2 * self.received + self.tls_bytes)
 
     def add(self, size: int) -> None:
         """Raises: ProbeConnectionFailed, if the attempt has received too much."""

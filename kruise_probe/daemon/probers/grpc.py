@@ -2,27 +2,26 @@
 
 `mode: TLS` uses TLS and does not verify the certificate. `HealthCall` is the protocol, without socket or clock.
 
-Source: kubelet pkg/probe/grpc/grpc.go; KEP-4939 for TLS; gRPC over HTTP/2 (PROTOCOL-HTTP2.md), grpc.health.v1; RFC 9113,
-4.1 and 6.8; grpc-go http2_client.go (handleGoAway), which finishes the streams up to the last stream of a GOAWAY. h2
-accepts no frames after a GOAWAY.
-Differs: a refused connection fails at once with its reason, where kubelet retries until the timeout and reports that. One
-call on one connection; no compression, no retries. The number of frames is limited: h2 needs up to 0.1 ms for a frame of
-nine bytes, and a small response needs few.
+Source: kubelet pkg/probe/grpc/grpc.go; KEP-4939 for TLS; gRPC over HTTP/2 (PROTOCOL-HTTP2.md), grpc.health.v1; grpc-go
+internal/transport/http2_client.go (operateHeaders, handleData, handleGoAway) and rpc_util.go (recvMsg).
+Differs: a refused connection fails at once with its reason, where kubelet retries until the timeout and reports that. The
+request is sent before the server's settings arrive, so its limits of streams and headers do not apply. One call on one
+connection; no compression, no retries. The number of frames is limited, because each costs time.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import re
+from base64 import b64decode
+from binascii import Error as InvalidBase64
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-import h2.config
-import h2.connection
-import h2.events
-import h2.exceptions
+import hpack
 from google.protobuf.message import DecodeError
 
 from kruise_probe.api.core import GRPCAction
 from kruise_probe.api.messages import duration, normalise_message
+from kruise_probe.daemon.probers import http2
 from kruise_probe.daemon.probers._pb.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from kruise_probe.daemon.probers.dialing import (
     Connection,
@@ -31,6 +30,7 @@ from kruise_probe.daemon.probers.dialing import (
     ProbeConnectionFailed,
     new_socket,
 )
+from kruise_probe.daemon.probers.http2 import ConnectionBroken, Fields, Frame, StreamBroken
 from kruise_probe.daemon.probers.prober import (
     UNLIMITED,
     Prober,
@@ -59,13 +59,24 @@ CODES: Final = (
 MAX_FRAMES: Final = 100
 """Limit of one connection. A response takes about ten frames; the rest is for pings of a slow server."""
 
-_HTTP2_BYTES: Final = 16 * 1024
-"""What h2 holds for a connection."""
-
 _MESSAGE_PREFIX_BYTES: Final = 5
-_FRAME_HEAD_BYTES: Final = 9
-_SETTINGS: Final = 4
-_GOAWAY: Final = 7
+_STREAM: Final = 1
+_CONTENT_TYPE: Final = b"application/grpc"
+_GRPC_STATUS = re.compile(rb"[+-]?[0-9]+")
+_HTTP_STATUS = re.compile(rb"[+-]?[0-9]+")
+_MAX_STATUS_DIGITS: Final = 20
+_RESERVED: Final = frozenset(
+    {
+        b"content-type",
+        b"grpc-message-type",
+        b"grpc-encoding",
+        b"grpc-message",
+        b"grpc-status",
+        b"grpc-timeout",
+        b"te",
+    }
+)
+"""Headers whose values are not decoded as metadata."""
 
 
 class CallResult(NamedTuple):
@@ -76,9 +87,12 @@ class CallResult(NamedTuple):
     serving: str = ""
 
 
-class _Http2Connection(h2.connection.H2Connection):
-    DEFAULT_MAX_HEADER_LIST_SIZE = 16 * 1024
-    """Limit of headers or trailers, counted as in RFC 9113, 6.5.2. gRPC's C core has the same limit."""
+class _CallEnded(Exception):
+    """The call has failed with this result."""
+
+    def __init__(self, code: str, description: str) -> None:
+        super().__init__(description)
+        self.result = CallResult(code, description)
 
 
 class HealthCall:
@@ -94,17 +108,12 @@ class HealthCall:
     ) -> None:
         self.connected = False
         self.result: CallResult | None = None
-        self._incomplete = bytearray()
-        self._frames = 0
+        self._frames = http2.FrameReader()
+        self._frame_count = 0
+        self._headers = http2.HeaderReader()
+        self._has_headers = False
+        self._last_goaway = 2**31
         self._response = bytearray()
-        self._http2 = _Http2Connection(
-            h2.config.H2Configuration(
-                header_encoding=None,
-                validate_inbound_headers=False,
-                normalize_inbound_headers=False,
-            )
-        )
-        self._http2.initiate_connection()
         headers = [
             (":method", "POST"),
             (":scheme", scheme),
@@ -115,109 +124,174 @@ class HealthCall:
             ("te", "trailers"),
             ("grpc-timeout", f"{max(int(timeout_seconds * 1000), 1)}m"),
         ]
-        self._http2.send_headers(1, headers)
         # A lone surrogate cannot be sent; it becomes a question mark.
         request = HealthCheckRequest(service=service.encode(errors="replace").decode())
         message = request.SerializeToString()
-        self._http2.send_data(1, b"\0" + len(message).to_bytes(4) + message, end_stream=True)
+        prefix = b"\0" + len(message).to_bytes(4)
+        offer = {
+            http2.ENABLE_PUSH_SETTING: 0,
+            http2.MAX_HEADER_LIST_SETTING: http2.MAX_HEADER_LIST_BYTES,
+        }
+        block = hpack.Encoder().encode(headers)
+        frames = (
+            Frame(http2.HEADERS, http2.END_HEADERS, _STREAM, block),
+            Frame(http2.DATA, http2.END_STREAM, _STREAM, prefix + message),
+        )
+        self._output = http2.PREFACE + http2.settings(offer)
+        for frame in frames:
+            self._output += frame.encode()
 
     def bytes_to_send(self) -> bytes:
-        return self._http2.data_to_send()
+        output, self._output = self._output, b""
+        return output
 
     def feed(self, data: bytes) -> None:
         """Add received bytes; empty means end of the connection. Bytes after the result are ignored."""
-        if not data:
-            self._end("Unavailable", "error reading from server: EOF")
-        self._incomplete += data
+        self._frames.add(data)
         try:
-            # One at a time: if h2 rejects a frame, it returns no events of the frames before it.
-            for frame in self._complete_frames():
-                for event in self._http2.receive_data(frame):
-                    self._handle(event)
-        except h2.exceptions.ProtocolError as error:
-            # hpack adds a memory address; it is removed, so that the same error has the same text each time.
-            text = str(error).partition(": <memory at ")[0] or type(error).__name__
-            self._end("Unavailable", f"error reading from server: {text}")
-
-    def _complete_frames(self) -> Iterator[bytes]:
-        """Yield each complete frame until the call has a result, except a GOAWAY whose last stream is ours or later."""
-        while self.result is None and len(self._incomplete) >= _FRAME_HEAD_BYTES:
-            size = _FRAME_HEAD_BYTES + int.from_bytes(self._incomplete[:3])
-            kind = self._incomplete[3]
-            self._frames += 1
-            if self._frames == 1 and kind != _SETTINGS:
-                self._end("Unavailable", "the server does not speak HTTP/2")
-            elif self._frames > MAX_FRAMES:
-                self._end(
-                    "ResourceExhausted", f"the server sent more than {MAX_FRAMES} HTTP/2 frames"
-                )
-            elif size - _FRAME_HEAD_BYTES > self._http2.max_inbound_frame_size:
-                self._end("Unavailable", "error reading from server: http2: frame too large")
-            elif len(self._incomplete) < size:
-                self._frames -= 1
-                return
-            else:
-                frame = bytes(self._incomplete[:size])
-                del self._incomplete[:size]
-                if kind != _GOAWAY or int.from_bytes(frame[9:13]) & 0x7FFF_FFFF == 0:
-                    yield frame
-
-    def _handle(self, event: h2.events.Event) -> None:
-        match event:
-            case h2.events.RemoteSettingsChanged():
-                self.connected = True
-            case h2.events.ResponseReceived(stream_id=1, headers=headers, stream_ended=ended):
-                self._handle_headers(headers or (), ended=ended is not None)
-            case h2.events.DataReceived(stream_id=1, data=data):
-                self._response += data or b""
-            case h2.events.TrailersReceived(stream_id=1, headers=headers):
-                self._handle_trailers(dict(headers or ()))
-            case h2.events.StreamReset(stream_id=1, error_code=code):
-                self._end("Unavailable", f"stream terminated by RST_STREAM with error code: {code}")
-            case h2.events.ConnectionTerminated():
-                self._end("Unavailable", "the connection is draining")
-            case h2.events.StreamEnded(stream_id=1):
-                self._end("Internal", "server closed the stream without sending trailers")
-            case _:
-                pass
-
-    def _handle_headers(self, headers: Sequence[tuple[bytes, bytes]], *, ended: bool) -> None:
-        fields = dict(headers)
-        status = fields.get(b":status", b"").decode(errors="replace")
-        content_type = fields.get(b"content-type", b"")
-        if status != "200" or not content_type.startswith(b"application/grpc"):
-            self._end("Unknown", f"unexpected HTTP status code received from server: {status}")
-        elif ended:
-            self._handle_trailers(fields)
-
-    def _handle_trailers(self, trailers: dict[bytes, bytes]) -> None:
-        status = trailers.get(b"grpc-status", b"").decode(errors="replace")
-        code = CODES[int(status)] if status in map(str, range(len(CODES))) else f"Code({status})"
-        if code != "OK":
-            self._end(code, unquote(trailers.get(b"grpc-message", b"").decode(errors="replace")))
-            return
-        try:
-            self.result = self.result or CallResult("OK", serving=serving_status(self._response))
-        except ValueError as error:
+            self._check_first_frame()
+            for frame in self._frames.frames():
+                if self.result is not None:
+                    return
+                self._handle(frame)
+            if not data:
+                raise ConnectionBroken("EOF")
+        except _CallEnded as ended:
+            self.result = self.result or ended.result
+        except ConnectionBroken as error:
+            self._end("Unavailable", f"error reading from server: {error}")
+        except StreamBroken as error:
             self._end("Internal", str(error))
+
+    def _check_first_frame(self) -> None:
+        kind = self._frames.next_kind()
+        if not self.connected and kind not in (None, http2.SETTINGS):
+            raise _CallEnded("Unavailable", "the server does not speak HTTP/2")
+
+    def _handle(self, frame: Frame) -> None:
+        """Raises: _CallEnded, ConnectionBroken, StreamBroken."""
+        self._frame_count += 1
+        if self._frame_count > MAX_FRAMES:
+            text = f"the server sent more than {MAX_FRAMES} HTTP/2 frames"
+            raise _CallEnded("ResourceExhausted", text)
+        try:
+            http2.check(frame)
+            fields = self._headers.add(frame)
+        except StreamBroken as error:
+            if error.stream == _STREAM:
+                raise
+            return
+        if fields is not None and frame.stream == _STREAM:
+            self._handle_fields(fields)
+        elif frame.kind == http2.DATA and frame.stream == _STREAM:
+            self._handle_data(frame)
+        elif frame.kind == http2.RST_STREAM and frame.stream == _STREAM:
+            code = int.from_bytes(frame.payload)
+            text = f"stream terminated by RST_STREAM with error code: {code}"
+            raise _CallEnded("Unavailable", text)
+        elif frame.kind == http2.GOAWAY:
+            self._handle_goaway(frame)
+        elif frame.kind == http2.SETTINGS:
+            self._handle_settings(frame)
+        elif frame.kind == http2.PING and not frame.flags & http2.ACK:
+            self._output += frame._replace(flags=http2.ACK).encode()
+
+    def _handle_settings(self, frame: Frame) -> None:
+        self.connected = True
+        if not frame.flags & http2.ACK:
+            self._output += Frame(http2.SETTINGS, http2.ACK, 0, b"").encode()
+
+    def _handle_goaway(self, frame: Frame) -> None:
+        last = int.from_bytes(frame.payload[:4]) & 0x7FFF_FFFF
+        if last > self._last_goaway or (last and last % 2 == 0):
+            return  # Invalid; grpc-go reads on.
+        self._last_goaway = last
+        if last < _STREAM:
+            raise _CallEnded("Unavailable", "the connection is draining")
+
+    def _handle_data(self, frame: Frame) -> None:
+        self._response += http2.data_of(frame)
+        if frame.flags & http2.END_STREAM:
+            raise _CallEnded("Internal", "server closed the stream without sending trailers")
+
+    def _handle_fields(self, fields: Fields) -> None:
+        ended = self._headers.end_stream
+        if self._has_headers and not ended:
+            raise _CallEnded("Internal", "a HEADERS frame cannot appear in the middle of a stream")
+        values = dict(fields)
+        code = _code_of(values)
+        if not (self._has_headers or any(map(_is_grpc, fields))):
+            self._handle_other_protocol(values, ended=ended)
+            return
+        _check_metadata(fields)
+        self._has_headers = True
+        if ended and code == 0:
+            self.result = CallResult("OK", serving=_serving_status(self._response))
+        elif ended:
+            name = CODES[code] if 0 <= code < len(CODES) else f"Code({code & 0xFFFF_FFFF})"
+            raise _CallEnded(
+                name, unquote(values.get(b"grpc-message", b"").decode(errors="replace"))
+            )
+
+    def _handle_other_protocol(self, values: dict[bytes, bytes], *, ended: bool) -> None:
+        """Headers without the content type of gRPC; those of an informational response are ignored."""
+        text = values.get(b":status", b"").decode(errors="replace")
+        known = (
+            _HTTP_STATUS.fullmatch(values.get(b":status", b"")) and len(text) < _MAX_STATUS_DIGITS
+        )
+        if not known or ended or not 100 <= int(text) < 200:
+            raise _CallEnded("Unknown", f"unexpected HTTP status code received from server: {text}")
 
     def _end(self, code: str, description: str) -> None:
         self.result = self.result or CallResult(code, description)
 
 
-def serving_status(frame: bytes | bytearray) -> str:
-    """The status in a framed `HealthCheckResponse`.
+def _is_grpc(field: tuple[bytes, bytes]) -> bool:
+    name, value = field
+    if name != b"content-type" or not value.startswith(_CONTENT_TYPE):
+        return False
+    return value[len(_CONTENT_TYPE) :][:1] in (b"", b"+", b";")
 
-    Raises:
-        ValueError: the frame is invalid.
-    """
-    prefix, message = frame[:_MESSAGE_PREFIX_BYTES], frame[_MESSAGE_PREFIX_BYTES:]
-    if prefix != b"\0" + len(message).to_bytes(4):
-        raise ValueError("the response is not one uncompressed message")
+
+def _code_of(values: dict[bytes, bytes]) -> int:
+    """The gRPC status; Unknown without one. Raises: _CallEnded."""
+    text = values.get(b"grpc-status", b"2")
+    valid = _GRPC_STATUS.fullmatch(text) and len(text.lstrip(b"+-0")) < _MAX_STATUS_DIGITS
+    code = int(b"0" + text.lstrip(b"+-")[-_MAX_STATUS_DIGITS:]) if valid else 2**31
+    if text.startswith(b"-"):
+        code = -code
+    if not -(2**31) <= code < 2**31:
+        name = text[:_MAX_STATUS_DIGITS].decode(errors="replace")
+        raise _CallEnded("Unknown", f"malformed grpc-status: {name}")
+    return code
+
+
+def _check_metadata(fields: Fields) -> None:
+    """Raises: _CallEnded, if a binary header is no base64."""
+    for name, value in fields:
+        if not name.endswith(b"-bin") or name in _RESERVED:
+            continue
+        padding = b"=" * (-len(value) % 4)
+        try:
+            if padding and b"=" in value:
+                raise InvalidBase64("padding")
+            _ = b64decode(value + padding, validate=True)
+        except InvalidBase64:
+            raise _CallEnded("Internal", f"malformed header {name.decode()}") from None
+
+
+def _serving_status(stream: bytes | bytearray) -> str:
+    """The status in the only message of a stream. Raises: _CallEnded."""
+    size = int.from_bytes(stream[1:_MESSAGE_PREFIX_BYTES])
+    end = _MESSAGE_PREFIX_BYTES + size
+    if len(stream) < max(end, _MESSAGE_PREFIX_BYTES) or stream[0]:
+        raise _CallEnded("Internal", "the response is not one uncompressed message")
+    if len(stream) - end >= _MESSAGE_PREFIX_BYTES:
+        raise _CallEnded("Internal", "the response has more than one message")
     try:
-        status = HealthCheckResponse.FromString(bytes(message)).status
-    except DecodeError as error:
-        raise ValueError("failed to unmarshal the received message") from error
+        status = HealthCheckResponse.FromString(bytes(stream[_MESSAGE_PREFIX_BYTES:end])).status
+    except DecodeError:
+        raise _CallEnded("Internal", "failed to unmarshal the received message") from None
     known = HealthCheckResponse.ServingStatus.values()
     return HealthCheckResponse.ServingStatus.Name(status) if status in known else str(status)
 
@@ -242,8 +316,6 @@ class GrpcProber(Prober):
         address = address_of(target, self._action.port)
         where, within = f'"{address}"', f"within {duration(self._timeout_seconds)}"
         over_tls = self._action.mode == TLS_MODE
-        intake = Intake(resources, library_bytes=_HTTP2_BYTES)
-        intake.make_room()
         call = HealthCall(
             service=self._action.service or "",
             authority=str(address),
@@ -252,6 +324,7 @@ class GrpcProber(Prober):
             timeout_seconds=self._timeout_seconds,
         )
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        intake = Intake(resources)
         tcp = self._open_socket(address)
         alpn = "h2" if over_tls else None
         connection = new_connection(tcp, address, deadline, intake, alpn=alpn)

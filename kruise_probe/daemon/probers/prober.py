@@ -18,8 +18,8 @@ from kruise_probe.api.meta import HostPort
 
 MAX_ATTEMPT_BYTES: Final = 256 * 1024
 """How much one attempt reads over all of its connections, with TLS handshakes. Health checks use less than a tenth of it."""
-MAX_LIBRARY_BYTES: Final = 64 * 1024
-"""How much TLS and HTTP/2 hold for one attempt before anything has been received."""
+TLS_BYTES: Final = 40 * 1024
+"""What OpenSSL holds for a connection before the server has sent anything."""
 
 _MAX_PORT_DIGITS = 15
 """A longer text is no number: `int` refuses thousands of digits."""

@@ -23,11 +23,10 @@ from kruise_probe.daemon.probers.dialing import (
     Intake,
     ProbeConnectionFailed,
 )
+from kruise_probe.daemon.probers.prober import TLS_BYTES
 
 MAX_HANDSHAKE_BYTES: Final = 32 * 1024
 """How much a server may send until its handshake has ended. Chains have 2 to 8 KiB."""
-TLS_BYTES: Final = 40 * 1024
-"""What OpenSSL holds for a connection before the server has sent anything."""
 
 
 class TlsConnection(Connection):

@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from support.connections import listening
-from support.response_grammar import PORT, Generated, http_response
+from support.response_grammar import PORT, Generated, grpc_response, http_response
 from support.wire import Json
 
-from kruise_probe.api.core import HTTPGetAction
+from kruise_probe.api.core import GRPCAction, HTTPGetAction
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import ProbeResult, Target
@@ -18,8 +18,10 @@ from kruise_probe.daemon.probers.prober import ProbeResult, Target
 HOST = "127.0.0.1"
 PATH = "/a/b?c"
 POOL = 100
-TIMEOUT_SECONDS = 20.0
-LINGER_SECONDS = 5.0
+HTTP_TIMEOUT_SECONDS = 30.0
+GRPC_TIMEOUT_SECONDS = 5.0
+"""The kubelet waits for it if the server does not speak HTTP/2."""
+LINGER_SECONDS = 8.0
 _OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"
 _COMPARED = ("host:", "referer:", "authorization:")
 
@@ -99,6 +101,7 @@ class Kind(NamedTuple):
 
     generate: Callable[[str], Generated]
     answer: Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+    timeout_seconds: float
     probe: Callable[[int], Json]
     prober: Callable[[int], HttpProber | GrpcProber]
     is_documented: Callable[[Generated, Verdict, Verdict], bool]
@@ -124,16 +127,36 @@ def _compared(result: ProbeResult) -> tuple[str, str]:
 
 def http_prober(port: int) -> HttpProber:
     action = HTTPGetAction(port=port, path=PATH)
-    return HttpProber(action, timeout_seconds=TIMEOUT_SECONDS, user_agent="x")
+    return HttpProber(action, timeout_seconds=HTTP_TIMEOUT_SECONDS, user_agent="x")
+
+
+def grpc_prober(port: int) -> GrpcProber:
+    return GrpcProber(GRPCAction(port=port), timeout_seconds=GRPC_TIMEOUT_SECONDS, user_agent="x")
+
+
+def ignores_settings(response: Generated, theirs: Verdict, ours: Verdict) -> bool:
+    """The first settings allow no stream, or only small headers; our request is already sent."""
+    limits = (b"\0\3\0\0\0\0", b"\0\6\0\0\0\x0a")
+    sends_limit = any(limit in response.greeting for limit in limits)
+    return sends_limit and (theirs.result, ours.result) == ("failure", "success")
 
 
 KINDS = {
     "http": Kind(
         http_response,
         answer_http,
+        HTTP_TIMEOUT_SECONDS,
         lambda port: {"httpGet": {"port": port, "path": PATH}},
         http_prober,
         lambda *_: False,
+    ),
+    "grpc": Kind(
+        grpc_response,
+        answer_grpc,
+        GRPC_TIMEOUT_SECONDS,
+        lambda port: {"grpc": {"port": port}},
+        grpc_prober,
+        ignores_settings,
     ),
 }
 

@@ -8,7 +8,7 @@ import os
 from collections import Counter
 
 import pytest
-from contract.probers.generated import HOST, KINDS, TIMEOUT_SECONDS, Kind, Verdict, servers
+from contract.probers.generated import HOST, KINDS, Kind, Verdict, servers
 from contract.probers.real_kubelet import BUILD_SECONDS, Kubelet
 from support.output import print_line
 
@@ -41,7 +41,9 @@ async def test_verdicts_on_generated_responses_are_the_kubelets(
             for number, server in enumerate(pool):
                 server.response = kind.generate(f"{SEED} {first + number}")
             probes = [kind.probe(server.port) for server in pool]
-            outcomes = await asyncio.to_thread(kubelet.probe_all, HOST, probes, TIMEOUT_SECONDS)
+            outcomes = await asyncio.to_thread(
+                kubelet.probe_all, HOST, probes, kind.timeout_seconds
+            )
             theirs = [
                 server.verdict(
                     "none" if outcome["error"] else outcome["result"], outcome["message"]

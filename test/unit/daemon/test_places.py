@@ -16,7 +16,7 @@ from kruise_probe.daemon.places import (
     Places,
     Tenant,
 )
-from kruise_probe.daemon.probers.prober import MAX_ATTEMPT_BYTES, MAX_LIBRARY_BYTES, BytesQueued
+from kruise_probe.daemon.probers.prober import MAX_ATTEMPT_BYTES, TLS_BYTES, BytesQueued
 
 MINE = Tenant("ns", "uid")
 
@@ -180,7 +180,7 @@ async def test_attempt_over_its_bytes_gives_them_back_and_waits_for_all_that_it_
     assert not over.granted
     while not over.granted:
         places.release(running.pop())
-    over.hold(MAX_LIBRARY_BYTES + 2 * MAX_ATTEMPT_BYTES)
+    over.hold(TLS_BYTES + 2 * MAX_ATTEMPT_BYTES)
     assert len(running) > 50
 
 
