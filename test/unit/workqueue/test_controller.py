@@ -180,6 +180,21 @@ async def test_d4_a_reconcile_that_exceeds_its_timeout_is_counted_and_retried(
     assert [entry["event"] for entry in problems(logged)] == ["reconcile timed out"]
 
 
+async def test_one_slow_reconcile_a_minute_is_logged(
+    queue: WorkQueue[str], logged: LogCapture
+) -> None:
+    async def wait(_key: str) -> None:
+        await asyncio.sleep(10)
+
+    for key in range(9):
+        queue.add(str(key))
+    await consume(queue, wait, seconds=100, workers=1)
+    assert [(entry["seconds"], entry["keys_waiting"]) for entry in problems(logged)] == [
+        (10.0, 8),
+        (10.0, 2),
+    ]
+
+
 async def test_cancelled_workers_mark_their_keys_done(queue: WorkQueue[str]) -> None:
     async def hang(_key: str) -> None:
         await asyncio.sleep(1000)
