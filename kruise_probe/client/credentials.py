@@ -19,6 +19,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -61,7 +62,7 @@ NO_AUTH_INFO: Final = AuthInfo()
 
 
 class Credentials:
-    """The current credentials of one client.
+    """The current credentials, for all clients and event loops of the process.
 
     Args:
         user: the credentials at the start.
@@ -87,7 +88,8 @@ class Credentials:
         self._files: list[_ReplacedFile] = []
         self._token_file: _ReplacedFile | None = None
         self._compare_at = float("-inf")
-        self._renewing: asyncio.Task[None] | None = None
+        self._renewing: Future[None] | None = None
+        self._starting = threading.Lock()
         self._awaits_token = False
         if user.certificate and tls is not None:
             _use_certificate(tls, user.certificate)
@@ -146,11 +148,11 @@ class Credentials:
         self.reload_files()
         if self._token_file is not None and not self._token_file.is_valid:
             await self._await_token(self._token_file)
-        if self._load is not None and self._is_current(rejected, since):
-            if self._renewing is None:
-                self._renewing = asyncio.create_task(self._reload(self._load), name="credentials")
-            # Unlike `await task`, cancelling this wait does not cancel the task.
-            await asyncio.wait((self._renewing,))
+        renewing = self._start_renewal(rejected, since)
+        if renewing is not None:
+            await asyncio.wait({asyncio.wrap_future(renewing)})
+            if self._renewing is renewing:
+                self._renewing = None
         return not self._is_current(rejected, since)
 
     async def _await_token(self, file: "_ReplacedFile") -> None:
@@ -170,11 +172,14 @@ class Credentials:
             self.reload_files()
         self._awaits_token = False
 
-    def close(self) -> None:
-        """Cancel a renewal in flight. The credentials can still be used."""
-        if self._renewing is not None:
-            self._renewing.cancel()
-            self._renewing = None
+    def _start_renewal(self, rejected: str | None, since: int) -> Future[None] | None:
+        """The renewal to wait for, which may be in flight; None if there is none, or if it has ended."""
+        with self._starting:
+            if self._load is None or not self._is_current(rejected, since):
+                return None
+            if self._renewing is None:
+                self._renewing = in_daemon_thread(partial(self._reload, self._load))
+            return self._renewing
 
     def _is_current(self, authorization: str | None, version: int) -> bool:
         return (self._user.authorization, self.version) == (authorization, version)
@@ -185,15 +190,13 @@ class Credentials:
         for file in self._files:
             file.reload()
 
-    async def _reload(self, load: Callable[[], AuthInfo]) -> None:
+    def _reload(self, load: Callable[[], AuthInfo]) -> None:
         try:
-            self._use(await run_in_daemon_thread(load))
+            self._use(load())
         except ConfigError as error:
             _log.warning("credentials could not be renewed", error=str(error))
         except Exception:  # noqa: BLE001 - the request that waits reports its own failure
             _log.exception("credentials could not be renewed")
-        finally:
-            self._renewing = None
 
     def _use(self, user: AuthInfo) -> None:
         if user.certificate != self._user.certificate and user.certificate and self._tls:
@@ -322,6 +325,11 @@ async def run_in_daemon_thread(call: Callable[[], T]) -> T:
     Cancelling ends only the wait. The thread continues until `call` returns or the process ends. Unlike in
     `asyncio.to_thread`, the process does not wait for it at its exit.
     """
+    return await asyncio.wrap_future(in_daemon_thread(call))
+
+
+def in_daemon_thread(call: Callable[[], T]) -> Future[T]:
+    """As `run_in_daemon_thread`, without the wait. The future cannot be cancelled."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # no longer cancellable; only the thread sets its result
 
@@ -334,4 +342,4 @@ async def run_in_daemon_thread(call: Callable[[], T]) -> T:
             future.set_result(result)
 
     threading.Thread(target=run, name="blocking call", daemon=True).start()
-    return await asyncio.wrap_future(future)
+    return future

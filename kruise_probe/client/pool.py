@@ -102,7 +102,6 @@ class Pool:
         self._users -= 1
         if self._users:
             return
-        self._credentials.close()
         if self._end_of_pause is not None:
             self._end_of_pause.cancel()
         self._fail_waiters(ConnectionFailed("the client is not open"))

@@ -131,16 +131,22 @@ async def test_slow_reload_serves_the_next_request() -> None:
     assert (plugin.runs, credentials.authorization()) == (1, "Bearer 1")
 
 
-async def test_close_cancels_the_reload_and_the_credentials_stay_usable() -> None:
+def test_event_loops_of_several_threads_share_one_reload() -> None:
     plugin = Slow()
     credentials = of_plugin(plugin)
-    waiting = asyncio.create_task(credentials.renew("Bearer 0", 0))
-    await asyncio.sleep(0)
-    credentials.close()
+    renewed: list[bool] = []
 
-    assert not await waiting
+    def renew() -> None:
+        renewed.append(asyncio.run(credentials.renew("Bearer 0", 0)))
+
+    threads = [threading.Thread(target=renew) for _ in range(2)]
+    for thread in threads:
+        thread.start()
     plugin.let_go.set()
-    assert await credentials.renew("Bearer 0", 0)
+    for thread in threads:
+        thread.join()
+    assert renewed == [True, True]
+    assert plugin.runs == 1
 
 
 @cases("error level", expected=(ConfigError("no"), "warning"), bug=(ValueError("no"), "error"))
