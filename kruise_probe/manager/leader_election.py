@@ -5,6 +5,9 @@ Candidates count from when they *observed* that renewal, and wait for the longer
 machines are never compared, so clock skew cannot cause two leaders. One gap remains: a process may be paused
 between its last check of the clock and its write. So `check` runs in the step that writes to the socket.
 
+A thread renews the Lease, so a slow step of the event loop does not end the term. It stops when the loop has not turned
+for the renew deadline. Everything else runs on the loop.
+
 Source: client-go tools/leaderelection/leaderelection.go and resourcelock/leaselock.go.
 Differs: candidates watch the Lease instead of polling it, so they acquire a released Lease at once; a term starts
 when its renewal is sent; a lost Lease raises, so that the process ends. Writes are merge patches with a resourceVersion, so
@@ -15,6 +18,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +31,7 @@ from kruise_probe.api.meta import EventType, NamespacedName, ObjectMeta
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, format_micro_time
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
+from kruise_probe.manager.lease_thread import LoopTurns, run_beside
 
 _log = structlog.get_logger(__name__)
 
@@ -132,12 +137,20 @@ class LeaderElector:
 
     `client` is its own one, which `check` does not fence. Not safe to run twice. Cancelling `run` cancels the work, renews the Lease until the work has ended, and then
     releases it.
+
+    `thread_client` makes the client of the thread that renews; None renews on the loop, for virtual time.
     """
 
     def __init__(
-        self, client: RestClient, options: LeaderElection, *, now: Callable[[], datetime]
+        self,
+        client: RestClient,
+        options: LeaderElection,
+        *,
+        now: Callable[[], datetime],
+        thread_client: Callable[[], RestClient] | None = None,
     ) -> None:
         self._client = client
+        self._thread_client = thread_client
         self._key = NamespacedName(options.namespace, options.lease)
         self._options = options
         self._now = now
@@ -186,7 +199,7 @@ class LeaderElector:
     async def _lead_and_renew(self, lead: Callable[[], Awaitable[None]]) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                renewing = tasks.create_task(self._renew_until_lost(), name="renew lease")
+                renewing = tasks.create_task(self._renew(), name="renew lease")
                 await lead()
                 renewing.cancel()
         except BaseExceptionGroup as group:
@@ -204,16 +217,16 @@ class LeaderElector:
         """Keep `_observed` up to date by a watch. If that fails, read the Lease once per retry period."""
         while True:
             try:
-                await self._read_lease()
+                await self._read_lease(self._client)
                 await self._watch_once()
             except (KubeError, TimeoutError) as error:
                 self._log_failure("lease cannot be watched", error)
             await asyncio.sleep(self._jittered_retry_seconds())
 
-    async def _read_lease(self) -> None:
+    async def _read_lease(self, client: RestClient) -> None:
         try:
             async with asyncio.timeout(self._options.renew_deadline_seconds / 2):
-                self._observe(await self._client.get(LEASES, self._key))
+                self._observe(await client.get(LEASES, self._key))
         except NotFound:
             self._observe(None)
 
@@ -254,36 +267,58 @@ class LeaderElector:
             return False
         try:
             async with asyncio.timeout(self._options.renew_deadline_seconds / 2):
-                await self._write_term()
+                await self._write_term(self._client)
         except (KubeError, TimeoutError) as error:
             self._log_failure("lease not acquired", error)
             return False
         return True
 
-    async def _write_term(self) -> None:
+    async def _write_term(self, client: RestClient) -> None:
         """Create, acquire or renew the Lease, and begin a term. It counts from when the request is sent."""
         observed, sent_at = self._observed, asyncio.get_running_loop().time()
         spec = next_term(observed, self._options, self._now())
         if observed.resource_version:
-            lease = await self._patch(observed, spec)
+            lease = await self._patch(client, observed, spec)
         else:
             metadata = ObjectMeta(name=self._key.name, namespace=self._key.namespace)
             body = LEASES.encode(metadata=metadata, spec=spec)
-            lease = await self._client.create(LEASES, body, namespace=self._key.namespace)
+            lease = await client.create(LEASES, body, namespace=self._key.namespace)
         self._observe(lease)
         self._term_ends_at = sent_at + self._options.renew_deadline_seconds
 
-    async def _patch(self, observed: Observation, spec: LeaseSpec) -> Lease:
+    async def _patch(self, client: RestClient, observed: Observation, spec: LeaseSpec) -> Lease:
         """Patch the Lease unless it has changed since it was observed."""
         patch = {"metadata": {"resourceVersion": observed.resource_version}, "spec": spec}
         body = msgspec.json.encode(patch)
-        return await self._client.patch(LEASES, self._key, body, patch_type=PatchType.MERGE)
+        return await client.patch(LEASES, self._key, body, patch_type=PatchType.MERGE)
 
-    async def _renew_until_lost(self) -> None:
+    async def _renew(self) -> None:
+        """Renew until the Lease is lost or the loop hangs."""
+        if self._thread_client is None:
+            await self._renew_until_lost(self._client, None)
+            return
+        turns = LoopTurns(self._options.retry_period_seconds / 2)
+        try:
+            await run_beside(partial(self._renew_in_thread, self._thread_client, turns))
+        finally:
+            turns.stop()
+
+    async def _renew_in_thread(
+        self, new_client: Callable[[], RestClient], turns: LoopTurns
+    ) -> None:
+        async with new_client() as client:
+            await self._renew_until_lost(client, turns)
+
+    async def _renew_until_lost(self, client: RestClient, turns: LoopTurns | None) -> None:
         time = asyncio.get_running_loop().time
         while True:
             left_seconds = self._term_ends_at - time() + CLOCK_SLACK_SECONDS
             await asyncio.sleep(min(self._options.retry_period_seconds, left_seconds))
+            if turns is not None and time() - turns.last > self._options.renew_deadline_seconds:
+                raise LeadershipLost(
+                    f"lease {self._key}: not renewed, because the event loop has not turned for "
+                    f"{self._options.renew_deadline_seconds:g} s. See the slow steps in the log"
+                )
             if not self.is_leader:
                 raise LeadershipLost(
                     f"lease {self._key}: not renewed for {self._options.renew_deadline_seconds:g} s. "
@@ -292,11 +327,13 @@ class LeaderElector:
             try:
                 attempt_ends_at = time() + self._options.renew_deadline_seconds / 2
                 async with asyncio.timeout_at(min(attempt_ends_at, self._term_ends_at)):
-                    await self._write_as_holder(self._write_term)
+                    await self._write_as_holder(client, self._write_term)
             except (KubeError, TimeoutError) as error:
                 self._log_failure("lease not renewed", error)
 
-    async def _write_as_holder(self, write: Callable[[], Awaitable[None]]) -> None:
+    async def _write_as_holder(
+        self, client: RestClient, write: Callable[[RestClient], Awaitable[None]]
+    ) -> None:
         """Retry after a conflict: an earlier write may have been applied without a response.
 
         Raises:
@@ -304,10 +341,10 @@ class LeaderElector:
         """
         while True:
             try:
-                await write()
+                await write(client)
                 return
             except (Conflict, NotFound):
-                await self._read_lease()
+                await self._read_lease(client)
                 if not self._is_holder:
                     self._term_ends_at = float("-inf")
                     holder = self._observed.holder or "no candidate"
@@ -321,16 +358,17 @@ class LeaderElector:
             return
         try:
             # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
-            await asyncio.wait_for(self._write_as_holder(self._write_release), RELEASE_SECONDS)
+            release = self._write_as_holder(self._client, self._write_release)
+            await asyncio.wait_for(release, RELEASE_SECONDS)
         except (KubeError, TimeoutError, LeadershipLost) as error:
             text = str(error) or "no response in time"
             _log.warning("lease not released", lease=str(self._key), error=text)
         else:
             _log.info("lease released", lease=str(self._key))
 
-    async def _write_release(self) -> None:
+    async def _write_release(self, client: RestClient) -> None:
         if self._observed.resource_version:
-            await self._patch(self._observed, released(self._now()))
+            await self._patch(client, self._observed, released(self._now()))
 
     def _log_failure(self, event: str, error: Exception) -> None:
         """Log a new error as a warning; log a repeated error, or a lost race, at debug level."""

@@ -52,6 +52,7 @@ class Manager:
         ready: gets two checks for each informer.
         namespace: the only namespace to watch; empty for all.
         leader_election: runs the controllers only while this process holds the Lease; None always runs them.
+        renew_in_thread: a thread renews the Lease; not with virtual time.
         resync_seconds: interval at which every object is enqueued again; 0 is never.
         qps, burst: limits of requests per second; 0 is no limit.
         hostname: for events; by default that of the machine.
@@ -75,6 +76,7 @@ class Manager:
         ready: Checks,
         namespace: str = "",
         leader_election: LeaderElection | None = None,
+        renew_in_thread: bool = False,
         resync_seconds: float = 0.0,
         cache_sync_timeout_seconds: float = 120.0,
         user_agent: str = "",
@@ -95,13 +97,21 @@ class Manager:
             user_agent=user_agent or name,
             qps=qps,
             burst=burst,
-            pool=Pool(config),
         )
-        self.unfenced: Final = rest_client()
+        pool = Pool(config)
+        self.unfenced: Final = rest_client(pool=pool)
         self.elector: Final = (
-            LeaderElector(self.unfenced, leader_election, now=now) if leader_election else None
+            LeaderElector(
+                self.unfenced,
+                leader_election,
+                now=now,
+                thread_client=rest_client if renew_in_thread else None,
+            )
+            if leader_election
+            else None
         )
-        self.rest: Final = rest_client(before_send=self.elector.check if self.elector else None)
+        fence = self.elector.check if self.elector else None
+        self.rest: Final = rest_client(before_send=fence, pool=pool)
         host = hostname or socket.gethostname()
         self.events: Final = EventRecorder(self.rest, component=name, host=host, now=now)
         self.informers: Final[list[SharedInformer[Any]]] = []
