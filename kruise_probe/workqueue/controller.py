@@ -24,6 +24,7 @@ from kruise_probe.api.errors import KubeError, retry_after_seconds
 from kruise_probe.api.times import loop_time
 from kruise_probe.workqueue.metrics import ReconcileMetrics, publish
 from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.steps import measured
 from kruise_probe.workqueue.turns import Priority
 
 K = TypeVar("K", bound=Hashable)
@@ -118,7 +119,7 @@ class Controller(Generic[K]):
         deadline = asyncio.timeout(RECONCILE_TIMEOUT_SECONDS)
         try:
             async with deadline:
-                result = await self._reconcile(key)
+                result = await measured(self._reconcile(key), self._record_slow_step)
         except Exception as error:  # noqa: BLE001 - one bad key must not stop the others
             if deadline.expired():
                 self._metrics.timeouts.inc()
@@ -129,6 +130,10 @@ class Controller(Generic[K]):
         else:
             self._log_if_slow(started_at)
             self._handle_success(key, priority, result)
+
+    def _record_slow_step(self, cpu_seconds: float) -> None:
+        self._metrics.slow_steps.inc()
+        _log.warning("slow step", cpu_seconds=round(cpu_seconds, 3))
 
     def _handle_success(self, key: K, priority: Priority, result: Result | None) -> None:
         if result is None or result.finished:

@@ -129,6 +129,11 @@ _timeouts = Counter(
     "Reconciles that exceeded their deadline",
     ["controller"],
 )
+_slow_steps = Counter(
+    "kruise_probe_slow_steps_total",
+    "Steps of reconciles that kept the event loop busy for more than 50 ms of CPU time",
+    ["controller"],
+)
 _reconcile_time = Histogram(
     "controller_runtime_reconcile_time_seconds",
     "Seconds per reconcile",
@@ -155,6 +160,7 @@ class ReconcileMetrics:
         self.terminal_errors = _terminal_errors.labels(controller)
         self.panics = _panics.labels(controller)
         self.timeouts = _timeouts.labels(controller)
+        self.slow_steps = _slow_steps.labels(controller)
         self.seconds = _reconcile_time.labels(controller)
         self.active_workers = _active_workers.labels(controller)
         self.max_concurrent = _max_concurrent.labels(controller)
