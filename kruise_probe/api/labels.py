@@ -297,7 +297,7 @@ def _selector_bytes(expressions: _Expressions, selector: Selector) -> int:
     size = OBJECT_BYTES
     for written, required in zip(expressions, selector.requirements, strict=True):
         size += 2 * OBJECT_BYTES + STRING_BYTES + len(written.key)
-        size += sizes_of(written.values or ()) + getsizeof(required.values)
+        size += sizes_of(written.values) + getsizeof(required.values)
     return size
 
 

@@ -106,7 +106,7 @@ def decode_event(resource: Resource[T], line: bytes, request: Request | str) -> 
     kind = _TYPES.get(event.type)
     if kind is EventType.BOOKMARK:
         meta = _bookmark_decoder.decode(event.object).metadata
-        ends = (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true"
+        ends = meta.annotations.get(INITIAL_EVENTS_END) == "true"
         return WatchEvent(kind, None, meta.resource_version, initial_events_end=ends)
     if kind is None:
         if event.type != "ERROR":

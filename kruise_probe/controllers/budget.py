@@ -68,7 +68,7 @@ def object_bytes(entries: Sequence[PodProbe]) -> int:
     """The minimum size of the NodePodProbe, including its status."""
     # Pods of one template share their probes. Encoded together, those of a node may take 400 MB.
     sizes: dict[int, int] = {}
-    probes = sum(_probe_bytes(probe, sizes) for each in entries for probe in each.probes or ())
+    probes = sum(_probe_bytes(probe, sizes) for each in entries for probe in each.probes)
     return RESERVED_BYTES + sum(_pod_bytes(entries).values()) + probes
 
 
@@ -85,14 +85,14 @@ def fit(
     """
     if object_bytes(entries) <= limit_bytes:
         return FittedSpec(tuple(entries), {}, 0)
-    written = {(entry.uid, probe.name) for entry in current for probe in entry.probes or ()}
+    written = {(entry.uid, probe.name) for entry in current for probe in entry.probes}
     sizes: dict[int, int] = {}
     pod_bytes = _pod_bytes(entries)
     groups: list[Group] = []
     left_bytes = limit_bytes - RESERVED_BYTES
     for entry in entries:
         by_marker: dict[str, list[ContainerProbe]] = defaultdict(list)
-        for probe in entry.probes or ():
+        for probe in entry.probes:
             by_marker[_marker_of(probe)].append(probe)
         for marker, probes in by_marker.items():
             size = sum(_probe_bytes(probe, sizes) for probe in probes)
@@ -109,7 +109,7 @@ def fit(
             by_pod[group.uid].append(group.marker)
     no_room = {uid: frozenset(markers) for uid, markers in by_pod.items()}
     left = _without(entries, no_room)
-    before, after = (sum(len(each.probes or ()) for each in some) for some in (entries, left))
+    before, after = (sum(len(each.probes) for each in some) for some in (entries, left))
     return FittedSpec(left, no_room, before - after)
 
 
@@ -214,7 +214,7 @@ def _without(entries: Sequence[PodProbe], no_room: NoRoom) -> tuple[PodProbe, ..
         if dropped is None:
             left.append(entry)
             continue
-        probes = tuple(each for each in entry.probes or () if _marker_of(each) not in dropped)
+        probes = tuple(each for each in entry.probes if _marker_of(each) not in dropped)
         if probes:
             left.append(msgspec.structs.replace(entry, probes=probes))
     return tuple(left)

@@ -187,7 +187,7 @@ def compile_marker(
 def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ...]:
     """The valid probes, in order."""
     probes: list[CompiledProbe] = []
-    for index, written in enumerate(marker.spec.probes or ()):
+    for index, written in enumerate(marker.spec.probes):
         path, probe = f"spec.probes[{index}]", clamp_timeout(written)
         named = {(f"{path}.name", None), (f"{path}.containerName", None)}.isdisjoint(invalid)
         if not named or any(probe.errors()):
@@ -214,7 +214,7 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
 def _policies(probe: PodContainerProbe, path: str, invalid: Invalid) -> Mapping[str, Wanted]:
     """The values of each policy, by state; Succeeded and Failed have one, which may be empty."""
     policies: dict[str, Wanted] = {ProbeState.SUCCEEDED: {}, ProbeState.FAILED: {}}
-    for number, policy in enumerate(probe.marker_policy or ()):
+    for number, policy in enumerate(probe.marker_policy):
         at = f"{path}.markerPolicy[{number}]"
         if {(at, None), (f"{at}.state", None)}.isdisjoint(invalid):
             policies[policy.state] = _values(policy, at, invalid)
@@ -225,15 +225,15 @@ def _values(policy: MarkerPolicy, path: str, invalid: Invalid) -> Wanted:
     """The valid static values, replaced by those from the message."""
     values: dict[Mark, MarkValue] = {
         Mark("labels", key): value
-        for key, value in (policy.labels or {}).items()
+        for key, value in policy.labels.items()
         if (f"{path}.labels", key) not in invalid
     }
     values |= {
         Mark("annotations", key): value
-        for key, value in (policy.annotations or {}).items()
+        for key, value in policy.annotations.items()
         if (f"{path}.annotations", key) not in invalid
     }
-    for index, wanted in enumerate(policy.from_message or ()):
+    for index, wanted in enumerate(policy.from_message):
         at, pattern = f"{path}.fromMessage[{index}]", wanted.regex or ""
         fields = {(f"{at}{field}", None) for field in ("", ".label", ".annotation", ".regex")}
         if fields.isdisjoint(invalid):

@@ -438,5 +438,5 @@ def differs(wanted: PodProbeMarkerStatus, current: PodProbeMarkerStatus | None) 
 
 def _without_times(status: PodProbeMarkerStatus) -> PodProbeMarkerStatus:
     replace = msgspec.structs.replace
-    conditions = [replace(each, last_transition_time=None) for each in status.conditions or ()]
+    conditions = [replace(each, last_transition_time=None) for each in status.conditions]
     return replace(status, conditions=tuple(conditions))

@@ -158,7 +158,7 @@ def _is_current(compiled: CompiledMarker, pod: Pod, entry: PodProbe | None, paus
         return not wanted
     if wanted and entry.ip != pod.ip:
         return False
-    current = entry.probes or ()
+    current = entry.probes
     if current == wanted:
         return True
     name = compiled.key.name

@@ -279,9 +279,7 @@ class NodePodProbeIndex:
         name = new.metadata.name
         before = self._views.get(name, _EMPTY_VIEW)
         spec = old is None or old.spec != new.spec
-        entries = (
-            {entry.uid: entry for entry in new.spec.pod_probes or ()} if spec else before.entries
-        )
+        entries = {entry.uid: entry for entry in new.spec.pod_probes} if spec else before.entries
         statuses = {
             (status.namespace, status.name, status.uid): status
             for status in (new.status and new.status.pod_probe_statuses) or ()
@@ -356,5 +354,5 @@ def _markers_of_entries(entries: Mapping[str, PodProbe]) -> set[NamespacedName]:
     return {
         NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker)
         for entry in entries.values()
-        for probe in entry.probes or ()
+        for probe in entry.probes
     }

@@ -101,7 +101,7 @@ class MarkerReconciler:
             return None
         if marker.deleting:
             return await self._finalize(marker, compiled)
-        finalizers = marker.metadata.finalizers or ()
+        finalizers = marker.metadata.finalizers
         if MARKER_FINALIZER not in finalizers:
             try:
                 changed = await self._write_finalizers(marker, (*finalizers, MARKER_FINALIZER))
@@ -125,7 +125,7 @@ class MarkerReconciler:
         await self._write_status(marker, wanted)
         self._warn(marker, wanted)
         checks = self._lasting.seconds_until_checks(marker.key)
-        if any(condition.reason == WRITES_LIMITED for condition in wanted.conditions or ()):
+        if any(condition.reason == WRITES_LIMITED for condition in wanted.conditions):
             checks.append(MARKS_INTERVAL_SECONDS)
         foreign_left = self._state.foreign.seconds_left(marker.key, loop_time())
         if foreign_left is not None:
@@ -267,7 +267,7 @@ class MarkerReconciler:
 
         If finalizers of others keep the marker, its status reports that nothing is left.
         """
-        finalizers = marker.metadata.finalizers or ()
+        finalizers = marker.metadata.finalizers
         holding = self._state.node_index.nodes_holding(marker.key)
         pod = None if holding else self._pod_with_stale_mark(compiled)
         is_clean = not holding and pod is None

@@ -55,7 +55,7 @@ class NodeReconciler:
             await self._delete(stored)
             self._record(name, None, {})
             return
-        current = (stored.spec.pod_probes or ()) if stored is not None else ()
+        current = stored.spec.pod_probes if stored is not None else ()
         known = self._state.spec(name)
         wanted, written, ranks = self._decide(name, known, current)
         present = stored.metadata.owner_references if stored is not None else None
@@ -110,7 +110,7 @@ class NodeReconciler:
         else:
             response = await self._patch(stored, wanted, owners)
         self._state.informers.node_pod_probes.record_write(response)
-        return response.spec.pod_probes or ()
+        return response.spec.pod_probes
 
     async def _create(self, node: Node, wanted: tuple[PodProbe, ...]) -> NodePodProbe:
         body = NODE_POD_PROBES.encode(

@@ -132,7 +132,7 @@ def _probes_of_deleted_markers(
     return {
         entry.uid: tuple(
             probe
-            for probe in entry.probes or ()
+            for probe in entry.probes
             if NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker) in unfinished
         )
         for entry in current

@@ -49,7 +49,7 @@ def desired_probes(spec: NodePodProbeSpec | None) -> dict[ProbeKey, DesiredProbe
     desired: dict[ProbeKey, DesiredProbe] = {}
     for pod in (spec and spec.pod_probes) or ():
         name = NamespacedName(pod.namespace, pod.name)
-        for each in pod.probes or ():
+        for each in pod.probes:
             key = ProbeKey(pod.uid, each.container_name, ProbeName.parse(each.name))
             desired.setdefault(key, DesiredProbe(key, name, pod.ip, each))
     return desired

@@ -76,7 +76,7 @@ class Heartbeat:
         It stays the owner until the next call. A Lease of a deleted Node is garbage-collected however often it is
         renewed.
         """
-        for owner in node_pod_probe.owner_references or ():
+        for owner in node_pod_probe.owner_references:
             if owner.is_node and owner.name == self._node_name:
                 self._owner = owner
 

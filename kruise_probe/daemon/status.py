@@ -88,13 +88,13 @@ def _with_less(status: NodePodProbeStatus, excess: int) -> tuple[NodePodProbeSta
 
     Messages have equal shares of the bytes: by namespace, then by pod, then by probe.
     """
-    pods = status.pod_probe_statuses or ()
-    sizes = [[_message_bytes(state) for state in pod.probe_states or ()] for pod in pods]
+    pods = status.pod_probe_statuses
+    sizes = [[_message_bytes(state) for state in pod.probe_states] for pod in pods]
     limits = _limits([pod.namespace for pod in pods], sizes, excess)
     shortened = 0
     shorter: list[PodProbeStatus] = []
     for pod, of_pod, limit in zip(pods, sizes, limits, strict=True):
-        states = list(pod.probe_states or ())
+        states = list(pod.probe_states)
         for index, size in enumerate(of_pod):
             if size > limit:
                 states[index] = _shortened(states[index], limit)
@@ -179,7 +179,7 @@ def _by_probe(
 ) -> dict[tuple[str, str, str, str], ContainerProbeState]:
     states: dict[tuple[str, str, str, str], ContainerProbeState] = {}
     for pod in (status and status.pod_probe_statuses) or ():
-        for state in pod.probe_states or ():
+        for state in pod.probe_states:
             states[pod.uid, pod.namespace, pod.name, state.name] = state
     return states
 
@@ -211,7 +211,7 @@ def recorded_in(
     """The known states of `status`, by pod uid and probe name; of two with the same name the first counts."""
     recorded: dict[tuple[str, str], ContainerProbeState] = {}
     for pod in (status and status.pod_probe_statuses) or ():
-        for state in pod.probe_states or ():
+        for state in pod.probe_states:
             if state.state in _STATES:
                 recorded.setdefault((pod.uid, state.name), state)
     return recorded

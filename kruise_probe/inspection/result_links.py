@@ -95,7 +95,7 @@ def not_started_note(probe: Probe, state: str, message: str) -> str:
         return ""
     if probe.exec is None:
         return NOTHING_LISTENS if "connection refused" in message else ""
-    problem = command_problem(probe.exec.command or ())
+    problem = command_problem(probe.exec.command)
     return problem.message if problem else failure_hint(message)
 
 

@@ -35,7 +35,7 @@ from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, paused,
 def marker_link(context: ProbeContext) -> Link:
     marker = context.marker
     if marker.deleting:
-        finalizers = ", ".join(context.source.metadata.finalizers or ())
+        finalizers = ", ".join(context.source.metadata.finalizers)
         text = f"PodProbeMarker {marker.key} is being deleted; finalizers that block it: {finalizers or 'none'}"
         return waiting("marker", deletion_reason(context.source), text, **context.names)
     if context.claim is None and context.left_out not in LIMITS_OF_SETS:
@@ -82,7 +82,7 @@ def pod_link(context: ProbeContext) -> Link:
 def pause_notes(markers: Iterable[PodProbeMarker], pods: Iterable[Pod]) -> list[str]:
     """The objects whose annotation looks like a pause, but has no effect; at most one note."""
     annotated = [
-        *((f"PodProbeMarker {each.key}", each.metadata.annotations or {}) for each in markers),
+        *((f"PodProbeMarker {each.key}", each.metadata.annotations) for each in markers),
         *((f"pod {each.key}", each.annotations) for each in pods),
     ]
     ineffective = [
@@ -238,7 +238,7 @@ def _why_behind(context: ProbeContext) -> str:
     observed = source.status.observed_generation
     if observed < generation:
         return f"; the manager has processed generation {observed} of the marker, the newest is {generation}"
-    for condition in source.status.conditions or ():
+    for condition in source.status.conditions:
         if (condition.type, condition.status) in (("Synced", "False"), ("Degraded", "True")):
             return f"; the marker's status says: {condition.message}"
     return ""

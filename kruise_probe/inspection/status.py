@@ -89,7 +89,7 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
             [view for view, (pod, _) in zip(pods, traces, strict=True) if is_probed(pod)]
         ),
         conditions=list((marker.status and marker.status.conditions) or ()),
-        probes=[_probe_view(probe) for probe in marker.spec.probes or ()],
+        probes=[_probe_view(probe) for probe in marker.spec.probes],
         pods=pods,
         problems=sorted(problems, key=lambda each: each.severity != LinkState.BROKEN),
     )
@@ -106,7 +106,7 @@ def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link
     """Problems of the marker itself, independent of its pods."""
     if marker.deleting:
         since = marker.metadata.deletion_timestamp
-        finalizers = marker.metadata.finalizers or ()
+        finalizers = marker.metadata.finalizers
         text = f"its deletion was requested at {since}; finalizers that block it: {', '.join(finalizers) or 'none'}"
         return [waiting("marker", deletion_reason(marker), text, marker=in_kubectl(marker.key))]
     links = [broken("marker", INVALID_SPEC, str(error)) for error in compiled.errors]

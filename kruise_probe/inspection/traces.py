@@ -69,7 +69,7 @@ def contexts_of(snapshot: Snapshot, pod: SeenPod, marker: CompiledMarker) -> lis
             of_condition=of_conditions.get(name),
             left_out=None if virtual else left_out.get(marker.key.name),
         )
-        for probe in source.spec.probes or ()
+        for probe in source.spec.probes
         for name in (f"{marker.key.name}#{probe.name}",)
     ]
 

@@ -54,7 +54,7 @@ class ExecProber(Prober):
     """Runs a command in the container."""
 
     def __init__(self, action: ExecAction, *, timeout_seconds: float, commands: Commands) -> None:
-        self._command = action.command or ()
+        self._command = action.command
         self._timeout_seconds = timeout_seconds
         self._commands = commands
 

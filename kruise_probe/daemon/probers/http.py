@@ -59,7 +59,7 @@ class HttpProber(Prober):
         self._action = action
         self._open_socket = open_socket
         self._timeout_seconds = timeout_seconds
-        self._headers = Headers(action.http_headers or (), user_agent=user_agent)
+        self._headers = Headers(action.http_headers, user_agent=user_agent)
         self._prepared: tuple[str, Url, bytes] | None = None
 
     async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
