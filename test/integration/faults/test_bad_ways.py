@@ -136,3 +136,29 @@ async def test_a_token_file_that_is_broken_for_a_while(
         await proxy.until("the new token is used", lambda: bool(accepted("new")))
         assert accepted("new")[0] - replaced_at < 2
     assert {seen.authorization for seen in proxy.log} == {"Bearer old", "Bearer new"}
+
+
+async def test_two_daemons_with_one_node_name_name_each_other(cluster: EmbeddedCluster) -> None:
+    access = cluster.proxy.write_kubeconfig(cluster.folder)
+    folders = [cluster.folder / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    await cluster.hollow.add_nodes(1)
+    await cluster.hollow.add_pods(1, nodes=1)
+    await cluster.hollow.add_marker(probe())
+    runtime = ScriptedRuntime()
+    async with (
+        cluster.manager(),
+        programs.running_daemon(access, folders[0], node_name(0), runtime) as first,
+        programs.running_daemon(access, folders[1], node_name(0), runtime) as second,
+    ):
+
+        async def is_reported() -> bool:
+            (marker,) = cluster.api.markers.all()
+            conditions = marker.get("status", {}).get("conditions", [])
+            both_log = all(
+                daemon.has_logged("another daemon renews the lease") for daemon in (first, second)
+            )
+            return both_log and "TwoDaemons" in [each["reason"] for each in conditions]
+
+        await programs.until("both logs and the marker name two daemons", is_reported, seconds=100)
