@@ -94,6 +94,9 @@ _BYTES: Final = Kind(
 )
 
 
+OTHERS: Final = "other pods"
+
+
 class _Pool:
     """Places or bytes, and how many of them each namespace and each pod holds."""
 
@@ -102,14 +105,17 @@ class _Pool:
         self.free = count
         self.held: Counter[str | Tenant] = Counter()
         self._most_of_a_pod = max(count // 2, 1)
+        self._last_quarter = count // 4
 
     def allows(self, tenant: Tenant, number: int = 1) -> bool:
         """Whether the tenant may take `number` more now."""
         pod = self.held[tenant] + number
-        left = self.free - number
-        if pod > self._most_of_a_pod or left < 0:
+        if pod > self._most_of_a_pod or number > self.free:
             return False
-        return left >= self.count // 4 or self.held[tenant.namespace] + pod <= self.free
+        if self.free - number >= self._last_quarter:
+            return True
+        namespace = self.held[tenant.namespace]
+        return namespace + pod <= self.free
 
     def add(self, tenant: Tenant, number: int) -> None:
         """Count what is taken, or given back if `number` is negative."""
@@ -118,6 +124,17 @@ class _Pool:
             self.held[holder] += number
             if not self.held[holder]:
                 del self.held[holder]
+
+    def holder(self, tenant: Tenant) -> tuple[str, int]:
+        """Who holds most of what the tenant lacks, and how much; no namespace but its own is named."""
+        pod = self.held[tenant]
+        namespace = self.held[tenant.namespace]
+        taken = self.count - self.free
+        if 2 * namespace < taken:
+            return OTHERS, taken - namespace
+        if 2 * pod < namespace:
+            return f"namespace {tenant.namespace}", namespace
+        return "this pod", pod
 
 
 class StepRunner(Protocol):
@@ -313,7 +330,6 @@ class Places:
 
     def describe(self, place: Place) -> str:
         """Why the attempt waits and what to do; mentions no namespace but its own."""
-        tenant = place.tenant
         words = self._kind
         attempts = f"{words.attempt}s"
         pool = self._blocking_pool(place) or self._all
@@ -321,15 +337,10 @@ class Places:
             attempts += f" with timeoutSeconds over {LONG_SECONDS:g}"
         elif pool is self._bytes:
             words = _BYTES
-        pod = pool.held[tenant]
-        namespace = pool.held[tenant.namespace]
-        all_ = pool.count - pool.free
-        if 2 * namespace < all_:
-            whose, held, advice = "other pods", all_ - namespace, words.node_advice
-        elif 2 * pod < namespace:
-            whose, held, advice = f"namespace {tenant.namespace}", namespace, words.advice
-        else:
-            whose, held, advice = "this pod", pod, words.advice
+        whose, held = pool.holder(place.tenant)
+        advice = words.advice
+        if whose == OTHERS:
+            advice = words.node_advice
         return (
             f"{words.reason}: no {words.lacking} to run the {words.attempt}; {attempts} of {whose} hold {held} of the "
             f"{pool.count} {words.unit} that this node has for them, and the rest is kept for other pods; {advice}"

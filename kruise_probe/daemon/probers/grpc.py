@@ -62,9 +62,9 @@ MAX_FRAMES: Final = 100
 _MESSAGE_PREFIX_BYTES: Final = 5
 _STREAM: Final = 1
 _CONTENT_TYPE: Final = b"application/grpc"
-_GRPC_STATUS = re.compile(rb"[+-]?[0-9]+")
-_HTTP_STATUS = re.compile(rb"[+-]?[0-9]+")
-_MAX_STATUS_DIGITS: Final = 20
+_UNKNOWN: Final = 2
+_INFORMATIONAL = re.compile(rb"[+]?0*1[0-9][0-9]")
+_INTEGER = re.compile(rb"([+-]?)0*([0-9]{1,10})")
 _RESERVED: Final = frozenset(
     {
         b"content-type",
@@ -181,20 +181,25 @@ class HealthCall:
             if error.stream == _STREAM:
                 raise
             return
-        if fields is not None and frame.stream == _STREAM:
+        if frame.kind == http2.SETTINGS:
+            self._handle_settings(frame)
+        elif frame.kind == http2.GOAWAY:
+            self._handle_goaway(frame)
+        elif frame.kind == http2.PING and not frame.flags & http2.ACK:
+            answer = frame._replace(flags=http2.ACK)
+            self._output += answer.encode()
+        elif frame.stream == _STREAM:
+            self._handle_stream(frame, fields)
+
+    def _handle_stream(self, frame: Frame, fields: Fields | None) -> None:
+        if fields is not None:
             self._handle_fields(fields)
-        elif frame.kind == http2.DATA and frame.stream == _STREAM:
+        elif frame.kind == http2.DATA:
             self._handle_data(frame)
-        elif frame.kind == http2.RST_STREAM and frame.stream == _STREAM:
+        elif frame.kind == http2.RST_STREAM:
             code = int.from_bytes(frame.payload)
             text = f"stream terminated by RST_STREAM with error code: {code}"
             raise _CallEnded("Unavailable", text)
-        elif frame.kind == http2.GOAWAY:
-            self._handle_goaway(frame)
-        elif frame.kind == http2.SETTINGS:
-            self._handle_settings(frame)
-        elif frame.kind == http2.PING and not frame.flags & http2.ACK:
-            self._output += frame._replace(flags=http2.ACK).encode()
 
     def _handle_settings(self, frame: Frame) -> None:
         self.connected = True
@@ -219,7 +224,7 @@ class HealthCall:
         if self._has_headers and not ended:
             raise _CallEnded("Internal", "a HEADERS frame cannot appear in the middle of a stream")
         values = dict(fields)
-        code = _code_of(values)
+        code = _code_of(fields)
         if not (self._has_headers or any(map(_is_grpc, fields))):
             self._handle_other_protocol(values, ended=ended)
             return
@@ -235,11 +240,9 @@ class HealthCall:
 
     def _handle_other_protocol(self, values: dict[bytes, bytes], *, ended: bool) -> None:
         """Headers without the content type of gRPC; those of an informational response are ignored."""
-        text = values.get(b":status", b"").decode(errors="replace")
-        known = (
-            _HTTP_STATUS.fullmatch(values.get(b":status", b"")) and len(text) < _MAX_STATUS_DIGITS
-        )
-        if not known or ended or not 100 <= int(text) < 200:
+        status = values.get(b":status", b"")
+        if ended or not _INFORMATIONAL.fullmatch(status):
+            text = status[:80].decode(errors="replace")
             raise _CallEnded("Unknown", f"unexpected HTTP status code received from server: {text}")
 
     def _end(self, code: str, description: str) -> None:
@@ -253,17 +256,21 @@ def _is_grpc(field: tuple[bytes, bytes]) -> bool:
     return value[len(_CONTENT_TYPE) :][:1] in (b"", b"+", b";")
 
 
-def _code_of(values: dict[bytes, bytes]) -> int:
-    """The gRPC status; Unknown without one. Raises: _CallEnded."""
-    text = values.get(b"grpc-status", b"2")
-    valid = _GRPC_STATUS.fullmatch(text) and len(text.lstrip(b"+-0")) < _MAX_STATUS_DIGITS
-    code = int(b"0" + text.lstrip(b"+-")[-_MAX_STATUS_DIGITS:]) if valid else 2**31
-    if text.startswith(b"-"):
-        code = -code
-    if not -(2**31) <= code < 2**31:
-        name = text[:_MAX_STATUS_DIGITS].decode(errors="replace")
-        raise _CallEnded("Unknown", f"malformed grpc-status: {name}")
+def _code_of(fields: Fields) -> int:
+    """The last gRPC status; Unknown without one. Raises: _CallEnded."""
+    code = _UNKNOWN
+    for name, text in fields:
+        if name != b"grpc-status":
+            continue
+        parts = _INTEGER.fullmatch(text)
+        code = int(b"".join(parts.groups())) if parts else 2**31
+        if not -(2**31) <= code < 2**31:
+            raise _malformed_status(text)
     return code
+
+
+def _malformed_status(text: bytes) -> _CallEnded:
+    return _CallEnded("Unknown", f"malformed grpc-status: {text[:80].decode(errors='replace')}")
 
 
 def _check_metadata(fields: Fields) -> None:
@@ -282,18 +289,21 @@ def _check_metadata(fields: Fields) -> None:
 
 def _serving_status(stream: bytes | bytearray) -> str:
     """The status in the only message of a stream. Raises: _CallEnded."""
-    size = int.from_bytes(stream[1:_MESSAGE_PREFIX_BYTES])
-    end = _MESSAGE_PREFIX_BYTES + size
-    if len(stream) < max(end, _MESSAGE_PREFIX_BYTES) or stream[0]:
+    prefix = stream[:_MESSAGE_PREFIX_BYTES]
+    rest = stream[_MESSAGE_PREFIX_BYTES:]
+    size = int.from_bytes(prefix[1:])
+    if len(prefix) < _MESSAGE_PREFIX_BYTES or prefix[0] or len(rest) < size:
         raise _CallEnded("Internal", "the response is not one uncompressed message")
-    if len(stream) - end >= _MESSAGE_PREFIX_BYTES:
+    if len(rest) >= size + _MESSAGE_PREFIX_BYTES:
         raise _CallEnded("Internal", "the response has more than one message")
     try:
-        status = HealthCheckResponse.FromString(bytes(stream[_MESSAGE_PREFIX_BYTES:end])).status
+        response = HealthCheckResponse.FromString(bytes(rest[:size]))
     except DecodeError:
         raise _CallEnded("Internal", "failed to unmarshal the received message") from None
-    known = HealthCheckResponse.ServingStatus.values()
-    return HealthCheckResponse.ServingStatus.Name(status) if status in known else str(status)
+    status = response.status
+    if status not in HealthCheckResponse.ServingStatus.values():
+        return str(status)
+    return HealthCheckResponse.ServingStatus.Name(status)
 
 
 class GrpcProber(Prober):

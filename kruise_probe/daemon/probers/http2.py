@@ -38,6 +38,9 @@ _MAX_WINDOW: Final = 2**31 - 1
 _MAX_PAYLOAD_BYTES: Final = 16 * 1024
 _FRAME_HEAD_BYTES: Final = 9
 _STREAM_MASK: Final = 0x7FFF_FFFF
+_STREAM_BYTES: Final = 4
+_SETTING_BYTES: Final = 6
+_GOAWAY_BYTES: Final = 8
 
 _SIZES: Final = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
 _WITH_STREAM: Final = frozenset({DATA, HEADERS, PRIORITY, RST_STREAM, PUSH_PROMISE, CONTINUATION})
@@ -72,12 +75,17 @@ class Frame(NamedTuple):
     payload: bytes
 
     def encode(self) -> bytes:
-        head = len(self.payload).to_bytes(3) + bytes([self.kind, self.flags])
-        return head + self.stream.to_bytes(4) + self.payload
+        size = len(self.payload).to_bytes(3)
+        stream = self.stream.to_bytes(4)
+        return size + bytes([self.kind, self.flags]) + stream + self.payload
 
 
 def settings(values: dict[int, int]) -> bytes:
-    payload = b"".join(name.to_bytes(2) + value.to_bytes(4) for name, value in values.items())
+    """An encoded SETTINGS frame."""
+    payload = b""
+    for name, value in values.items():
+        payload += name.to_bytes(2)
+        payload += value.to_bytes(4)
     return Frame(SETTINGS, 0, 0, payload).encode()
 
 
@@ -115,46 +123,57 @@ class FrameReader:
 
 def check(frame: Frame) -> None:
     """Check length, stream and values of a frame. Raises: ConnectionBroken, StreamBroken."""
-    kind, flags, stream, payload = frame
-    if kind in _SIZES and len(payload) != _SIZES[kind]:
-        raise ConnectionBroken(f"http2: invalid length of a frame of type {kind}")
-    if (kind in _WITH_STREAM and not stream) or (kind in _WITHOUT_STREAM and stream):
-        raise ConnectionBroken(f"http2: invalid stream {stream} of a frame of type {kind}")
-    if kind == GOAWAY and len(payload) < 8:
+    size = len(frame.payload)
+    if size != _SIZES.get(frame.kind, size):
+        raise ConnectionBroken(f"http2: invalid length of a frame of type {frame.kind}")
+    if frame.stream:
+        stream_is_valid = frame.kind not in _WITHOUT_STREAM
+    else:
+        stream_is_valid = frame.kind not in _WITH_STREAM
+    if not stream_is_valid:
+        raise ConnectionBroken(f"http2: invalid stream of a frame of type {frame.kind}")
+    if frame.kind == SETTINGS:
+        _check_settings(frame)
+    elif frame.kind == WINDOW_UPDATE:
+        _check_increment(frame)
+    elif frame.kind == GOAWAY and size < _GOAWAY_BYTES:
         raise ConnectionBroken("http2: invalid length of GOAWAY")
-    if kind == SETTINGS:
-        _check_settings(flags, payload)
-    if kind == WINDOW_UPDATE and not int.from_bytes(payload) & _STREAM_MASK:
-        if stream:
-            raise StreamBroken(stream, "received invalid frame")
-        raise ConnectionBroken("http2: WINDOW_UPDATE without increment")
-    if kind == PUSH_PROMISE and len(_unpadded(frame)) < 4:
+    elif frame.kind == PUSH_PROMISE and len(data_of(frame)) < _STREAM_BYTES:
         raise ConnectionBroken("http2: invalid length of PUSH_PROMISE")
 
 
-def _check_settings(flags: int, payload: bytes) -> None:
-    if (flags & ACK and payload) or len(payload) % 6:
+def _check_settings(frame: Frame) -> None:
+    payload = frame.payload
+    if frame.flags & ACK and payload:
+        raise ConnectionBroken("http2: SETTINGS with ACK and values")
+    if len(payload) % _SETTING_BYTES:
         raise ConnectionBroken("http2: invalid length of SETTINGS")
-    for at in range(0, len(payload), 6):
+    for at in range(0, len(payload), _SETTING_BYTES):
         name = int.from_bytes(payload[at : at + 2])
+        value = int.from_bytes(payload[at + 2 : at + 6])
         if name == _INITIAL_WINDOW_SETTING:
-            if int.from_bytes(payload[at + 2 : at + 6]) > _MAX_WINDOW:
+            if value > _MAX_WINDOW:
                 raise ConnectionBroken("http2: invalid initial window")
             return
 
 
-def _unpadded(frame: Frame) -> bytes:
-    """The payload without padding. Raises: ConnectionBroken."""
-    if not frame.flags & _PADDED:
-        return frame.payload
-    if not frame.payload or frame.payload[0] > len(frame.payload) - 1:
-        raise ConnectionBroken("http2: pad size larger than data payload")
-    return frame.payload[1 : len(frame.payload) - frame.payload[0]]
+def _check_increment(frame: Frame) -> None:
+    if int.from_bytes(frame.payload) & _STREAM_MASK:
+        return
+    if frame.stream:
+        raise StreamBroken(frame.stream, "received invalid frame")
+    raise ConnectionBroken("http2: WINDOW_UPDATE without increment")
 
 
 def data_of(frame: Frame) -> bytes:
-    """The data of a DATA frame. Raises: ConnectionBroken."""
-    return _unpadded(frame)
+    """The payload without padding. Raises: ConnectionBroken."""
+    payload = frame.payload
+    if not frame.flags & _PADDED:
+        return payload
+    if not payload or payload[0] >= len(payload):
+        raise ConnectionBroken("http2: pad size larger than data payload")
+    end = len(payload) - payload[0]
+    return payload[1:end]
 
 
 class HeaderReader:
@@ -196,8 +215,8 @@ class HeaderReader:
             decoded = self._decoder.decode(bytes(self._block), raw=True)
             fields: Fields = [(name, value) for name, value in decoded]
         except hpack.HPACKError as error:
-            # hpack adds a memory address; it is removed, so that the same error has the same text each time.
-            text = str(error).partition(": <memory at ")[0] or type(error).__name__
+            # hpack adds a memory address or the block; both are removed.
+            text = str(error).partition(": ")[0] or type(error).__name__
             raise ConnectionBroken(f"http2: invalid header block: {text}") from error
         problem = _problem(fields)
         if problem is not None:

@@ -17,7 +17,6 @@ _MAX_CHUNK_LINE_BYTES: Final = 4096
 _MAX_CHUNK_OVERHEAD_BYTES: Final = 16 * 1024
 _MAX_TRAILER_BYTES: Final = 4096
 _MAX_LENGTH: Final = 2**63 - 1
-_MAX_LENGTH_DIGITS: Final = 19
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _STATUS_CODE = re.compile(rb"\+[0-9]{2}|[0-9]{3}|-00")
@@ -32,11 +31,12 @@ _USED_FIELD = re.compile(
     rb"^(location|content-length|transfer-encoding|trailer):([^\r\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
-_LENGTH = re.compile(rb"[0-9]+")
+_LENGTH = re.compile(rb"0*[0-9]{1,19}")
 _CHUNK_LENGTH = re.compile(rb"[0-9A-Fa-f]{1,16}")
 _LINE = re.compile(rb"(\S[^\r\n]*)([\r\n]?)")
 _BLANKS: Final = b" \t"
-_WITHOUT_BODY: Final = frozenset({101, 204, 304})
+_SWITCHING_PROTOCOLS: Final = 101
+_WITHOUT_BODY: Final = frozenset({_SWITCHING_PROTOCOLS, 204, 304})
 _NOT_IN_A_TRAILER: Final = frozenset({b"transfer-encoding", b"trailer", b"content-length"})
 
 
@@ -60,26 +60,34 @@ class _Head(NamedTuple):
 
 def _parse_head(text: bytes) -> _Head:
     """Status line and headers, each with its line end. Raises: MalformedResponse."""
-    version, status = _parse_status_line(text)
+    line, _, fields = text.partition(b"\n")
+    version, status = _parse_status_line(line)
     values: dict[bytes, list[bytes]] = {}
-    for name, value in _USED_FIELD.findall(_unfolded(text.partition(b"\n")[2])):
+    for name, value in _USED_FIELD.findall(_unfolded(fields)):
         values.setdefault(name.lower(), []).append(value.strip(_BLANKS))
+
     chunked = False
-    if b"transfer-encoding" in values and not _BEFORE_1_1.fullmatch(version):
-        _check_encoding(values)
+    encodings = values.get(b"transfer-encoding")
+    if encodings and not _BEFORE_1_1.fullmatch(version):
+        _check_encoding(encodings)
+        _check_trailer_names(values.get(b"trailer", []))
         chunked = True
     length = None
-    if b"content-length" in values:
-        length = _parse_length(values[b"content-length"])
-    location = values.get(b"location", [b""])[0]
-    return _Head(status, location.decode(errors="surrogateescape"), chunked, length)
+    lengths = values.get(b"content-length")
+    if lengths:
+        length = _parse_length(lengths)
+    location = ""
+    locations = values.get(b"location")
+    if locations:
+        location = locations[0].decode(errors="surrogateescape")
+    return _Head(status, location, chunked, length)
 
 
-def _parse_status_line(text: bytes) -> tuple[bytes, int]:
-    """Version and status code of the first line. Raises: MalformedResponse."""
-    line = text.partition(b"\n")[0].removesuffix(b"\r")
-    version, blank, rest = line.partition(b" ")
-    status = rest.lstrip(b" ").partition(b" ")[0]
+def _parse_status_line(line: bytes) -> tuple[bytes, int]:
+    """Version and status code. Raises: MalformedResponse."""
+    version, blank, rest = line.removesuffix(b"\r").partition(b" ")
+    rest = rest.lstrip(b" ")
+    status = rest.partition(b" ")[0]
     if not blank:
         raise _malformed("HTTP response", line)
     if not _VERSION.fullmatch(version):
@@ -96,38 +104,48 @@ def _unfolded(fields: bytes) -> bytes:
     unfolded: list[bytes] = []
     for ended in fields.split(b"\n")[:-1]:
         line = ended.removesuffix(b"\r")
-        continues = line.startswith((b" ", b"\t"))
-        if b"\r" in line or (continues and not unfolded) or not (continues or b":" in line):
+        if line.startswith((b" ", b"\t")):
+            separator = b" "
+            valid = bool(unfolded)
+        else:
+            separator = b"\n"
+            valid = b":" in line
+        if not valid or b"\r" in line:
             raise _malformed("MIME header line:", line)
-        unfolded.append(b" " if continues else b"\n")
+        unfolded.append(separator)
         unfolded.append(line.strip(_BLANKS))
-    joined = b"".join(unfolded)[1:] + b"\n"
+    unfolded.append(b"\n")
+    joined = b"".join(unfolded[1:])
     if not _FIELDS.fullmatch(joined):
         raise _malformed("MIME header", fields)
     return joined
 
 
-def _check_encoding(values: dict[bytes, list[bytes]]) -> None:
-    """Raises: MalformedResponse, if a Transfer-Encoding is not chunked, or the Trailer is forbidden."""
-    encodings = values[b"transfer-encoding"]
+def _check_encoding(encodings: list[bytes]) -> None:
+    """Raises: MalformedResponse, if it is not chunked."""
     if len(encodings) > 1 or encodings[0].lower() != b"chunked":
         raise MalformedResponse("unsupported transfer encoding")
-    for names in values.get(b"trailer", []):
-        for name in names.lower().split(b","):
-            if name.strip(_BLANKS) in _NOT_IN_A_TRAILER:
+
+
+def _check_trailer_names(trailers: list[bytes]) -> None:
+    """Raises: MalformedResponse, if a header must not be in a trailer."""
+    for trailer in trailers:
+        for written in trailer.split(b","):
+            name = written.strip(_BLANKS).lower()
+            if name in _NOT_IN_A_TRAILER:
                 raise _malformed("trailer key", name)
 
 
 def _parse_length(lengths: list[bytes]) -> int:
     """The value of Content-Length. Raises: MalformedResponse."""
+    text = lengths[0]
     if len(set(lengths)) > 1:
         raise MalformedResponse("several values of Content-Length")
-    digits = lengths[0].lstrip(b"0") or b"0"
-    if not _LENGTH.fullmatch(lengths[0]) or len(digits) > _MAX_LENGTH_DIGITS:
-        raise _malformed("Content-Length", lengths[0])
-    length = int(digits)
+    if not _LENGTH.fullmatch(text):
+        raise _malformed("Content-Length", text)
+    length = int(text.lstrip(b"0") or b"0")
     if length > _MAX_LENGTH:
-        raise _malformed("Content-Length", lengths[0])
+        raise _malformed("Content-Length", text)
     return length
 
 
@@ -182,30 +200,38 @@ class ResponseReader:
         self._head_bytes += len(data)
         searched = max(len(self._head) - 2, 0)
         self._head += data
-        while (end := _HEAD_END.search(self._head, searched)) is not None:
+        end = _HEAD_END.search(self._head, searched)
+        while end is not None:
             head = _parse_head(self._head[: end.start() + 1])
             self._head = self._head[end.end() :]
-            searched = 0
             self._first_line_checked = False
-            if head.status == 101 or not 100 <= head.status < 200:
+            if not _is_informational(head.status):
                 self._begin_body(head)
                 return
-        if not self._first_line_checked and b"\n" in self._head:
-            _ = _parse_status_line(self._head)
-            self._first_line_checked = True
+            end = _HEAD_END.search(self._head)
+        self._check_first_line()
         if self._head_bytes > MAX_HEAD_BYTES:
             raise MalformedResponse(f"server response headers exceeded {MAX_HEAD_BYTES} bytes")
+
+    def _check_first_line(self) -> None:
+        """So that another protocol fails at once, although its head never ends."""
+        line, end, _ = self._head.partition(b"\n")
+        if end and not self._first_line_checked:
+            self._first_line_checked = True
+            _ = _parse_status_line(line)
 
     def _begin_body(self, head: _Head) -> None:
         self.status = head.status
         self.location = head.location
+        data = self._head
+        self._head = b""
         if head.status in _WITHOUT_BODY:
             self.complete = True
-        elif head.chunked:
+            return
+        if head.chunked:
             self._chunks = _Chunks()
         else:
             self._left = head.length
-        data, self._head = self._head, b""
         self._feed_body(data)
 
     def _feed_body(self, data: bytes) -> None:
@@ -215,10 +241,14 @@ class ResponseReader:
         elif self._left is not None:
             data = data[: self._left]
             self._left -= len(data)
-            self.complete = self.complete or not self._left
-        if self.status not in _WITHOUT_BODY:
-            self.body = (self.body + data)[:MAX_BODY_BYTES]
-            self.complete = self.complete or len(self.body) == MAX_BODY_BYTES
+            self.complete = self._left == 0
+        self.body += data[: MAX_BODY_BYTES - len(self.body)]
+        if len(self.body) == MAX_BODY_BYTES:
+            self.complete = True
+
+
+def _is_informational(status: int) -> bool:
+    return 100 <= status < 200 and status != _SWITCHING_PROTOCOLS
 
 
 class _Chunks:
@@ -249,7 +279,7 @@ class _Chunks:
         """Yields when it needs more input."""
         overhead = 0
         while self._wanted:
-            line = yield from self._line()
+            line = yield from self._until(b"\n", _MAX_CHUNK_LINE_BYTES)
             size = _chunk_length(line)
             overhead = max(overhead + len(line) - 16 - 2 * size, 0)
             if overhead > _MAX_CHUNK_OVERHEAD_BYTES:
@@ -278,14 +308,11 @@ class _Chunks:
         begin = yield from self._peek(2)
         if begin == b"\r\n":
             return
-        while (end := self._data.find(b"\r\n\r\n", self._at, self._at + _MAX_TRAILER_BYTES)) < 0:
-            if len(self._data) - self._at >= _MAX_TRAILER_BYTES:
-                raise MalformedResponse("http: suspiciously long trailer after chunked body")
-            yield
-        trailer = self._data[self._at : end + 4]
+        trailer = yield from self._until(b"\r\n\r\n", _MAX_TRAILER_BYTES)
         blank = _HEAD_END.search(trailer)
         if blank is not None and not trailer.startswith(b"\n"):
-            _ = _unfolded(trailer[: blank.start() + 1])
+            end = blank.start() + 1
+            _ = _unfolded(trailer[:end])
 
     def _take(self, size: int) -> bytes:
         taken = self._data[self._at : self._at + size]
@@ -297,20 +324,26 @@ class _Chunks:
             yield
         return self._data[self._at : self._at + size]
 
-    def _line(self) -> Generator[None, None, bytes]:
-        """The next line with its end. Raises: MalformedResponse, if it is too long."""
-        while (end := self._data.find(b"\n", self._at, self._at + _MAX_CHUNK_LINE_BYTES)) < 0:
-            if len(self._data) - self._at >= _MAX_CHUNK_LINE_BYTES:
-                raise MalformedResponse("the line of a chunk is too long")
-            yield
-        return self._take(end + 1 - self._at)
+    def _until(self, end: bytes, max_bytes: int) -> Generator[None, None, bytes]:
+        """All that comes before `end`, and `end`. Raises: MalformedResponse, if it is longer than `max_bytes`."""
+        found = -1
+        while found < 0:
+            found = self._data.find(end, self._at, self._at + max_bytes)
+            if found < 0:
+                if len(self._data) - self._at >= max_bytes:
+                    raise MalformedResponse("a line of a chunk or a trailer is too long")
+                yield
+        size = found + len(end) - self._at
+        return self._take(size)
 
 
 def _chunk_length(line: bytes) -> int:
     """The length of a chunk; extensions are ignored. Raises: MalformedResponse."""
-    if line.find(b"\r") != len(line) - 2:
+    text = line.removesuffix(b"\r\n")
+    if b"\r" in text or b"\n" in text:
         raise MalformedResponse("a line of a chunk ends without CRLF, or has a CR")
-    digits = line[:-2].rstrip(_BLANKS).partition(b";")[0]
+    text = text.rstrip(_BLANKS)
+    digits = text.partition(b";")[0]
     if not _CHUNK_LENGTH.fullmatch(digits):
         raise _malformed("chunk length", digits)
     return int(digits, 16)

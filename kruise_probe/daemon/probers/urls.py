@@ -19,10 +19,7 @@ _PARTS = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/?#]*)?|//(?!/)[^/?#]*)?(?P<path>[^?#]*)(?P<query>\?[^#]*)?",
     re.DOTALL,
 )
-_REFERENCE = re.compile(
-    r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?P<rest>[^?#]*)(?P<query>\?[^#]*)?(?:#(?P<fragment>.*))?",
-    re.DOTALL,
-)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _SENT_AS_WRITTEN = re.compile(r"[A-Za-z0-9\-_.~$&+,/:;=@!'()*\[\]%]*")
@@ -65,18 +62,83 @@ def url_of_action(scheme: str | None, address: HostPort, path: str | None) -> Ur
     As in kubelet, a path with a broken escape is escaped as a whole.
     """
     text = path or ""
+    query = ""
     parts = _PARTS.match(text)
     if parts is None or _BROKEN_ESCAPE.search(parts["path"]):
-        target = _target(text.replace("%", "%25").replace("?", "%3F"), "")
+        text = text.replace("%", "%25")
+        text = text.replace("?", "%3F")
     else:
-        target = _target(parts["path"], parts["query"] or "")
-    return Url((scheme or "HTTP").lower(), address, str(address), target)
+        text = parts["path"]
+        query = parts["query"] or ""
+    scheme = scheme or "http"
+    return Url(scheme.lower(), address, str(address), _target(text, query))
 
 
 def is_absolute(location: str) -> bool:
     """Whether a valid URL has a scheme."""
-    reference = _REFERENCE.fullmatch(location)
-    return reference is not None and reference["scheme"] is not None
+    return _SCHEME.match(location) is not None
+
+
+class _Reference(NamedTuple):
+    """A valid reference to a URL. Of an opaque one (`mailto:x`) only the scheme is kept; `query` has its question mark."""
+
+    scheme: str
+    credentials: str | None
+    authority: str
+    path: str
+    query: str | None
+
+
+def _parse(location: str) -> _Reference:
+    """Raises: ValueError, if the Location is not a URL."""
+    text, fragment = _split_fragment(location)
+    if _CONTROL.search(text) or text.startswith(":"):
+        raise ValueError("invalid URL")
+    scheme = ""
+    found = _SCHEME.match(text)
+    if found is not None:
+        scheme = found[1].lower()
+        text = text[found.end() :]
+    path, mark, rest = text.partition("?")
+    query = mark + rest if mark else None
+    if scheme and not path.startswith("/"):
+        _check_escapes(fragment)
+        return _Reference(scheme, None, "", "", query)
+    first_segment = path.partition("/")[0]
+    if ":" in first_segment:
+        raise ValueError("first path segment in URL cannot contain colon")
+
+    authority = ""
+    credentials = None
+    has_authority = path.startswith("//") and not path.startswith("///")
+    if has_authority or (scheme and path.startswith("//")):
+        authority, slash, path = path[2:].partition("/")
+        path = slash + path
+        user, at, authority = authority.rpartition("@")
+        if at:
+            credentials = user
+            _check_credentials(user)
+    _check_escapes(path)
+    _check_escapes(fragment)
+    return _Reference(scheme, credentials, authority, path, query)
+
+
+def _split_fragment(location: str) -> tuple[str, str]:
+    mark = location.find("#")
+    if mark < 0:
+        return location, ""
+    return location[:mark], location[mark + 1 :]
+
+
+def _check_escapes(text: str) -> None:
+    if _BROKEN_ESCAPE.search(text):
+        raise ValueError("invalid URL escape")
+
+
+def _check_credentials(text: str) -> None:
+    if not _USER.fullmatch(text):
+        raise ValueError("net/url: invalid userinfo")
+    _check_escapes(text)
 
 
 @lru_cache(maxsize=1)  # An attempt calls it again for each piece of the body.
@@ -86,40 +148,23 @@ def url_of_redirect(url: Url, location: str) -> Url:
     Raises:
         ValueError: the Location is not a URL.
     """
-    parts = _REFERENCE.fullmatch(location)
-    if parts is None or _CONTROL.search(location.partition("#")[0]) or location.startswith(":"):
-        raise ValueError("invalid URL")
-    scheme = (parts["scheme"] or "").lower()
-    rest = parts["rest"]
-    query = parts["query"]
-    if _BROKEN_ESCAPE.search(parts["fragment"] or ""):
-        raise ValueError("invalid URL escape")
-    if scheme and not rest.startswith("/"):
-        return Url(scheme, HostPort("", 0), "", rest)
-    if ":" in rest.partition("/")[0]:
-        raise ValueError("first path segment in URL cannot contain colon")
-    path = rest
-    authority = ""
-    credentials = None
-    if rest.startswith("//") and (scheme or not rest.startswith("///")):
-        authority, slash, path = rest[2:].partition("/")
-        path = slash + path
-        user, at, authority = authority.rpartition("@")
-        if at:
-            credentials = _checked_credentials(user)
-    name, port = _host(scheme, authority)
-    if _BROKEN_ESCAPE.search(path):
-        raise ValueError("invalid URL escape")
-    if scheme or authority or credentials is not None:
-        scheme = scheme or url.scheme
+    reference = _parse(location)
+    name, port = _host(reference.scheme, reference.authority)
+    query = reference.query
+    path = _escaped(reference.path)
+    if reference.scheme or reference.authority or reference.credentials is not None:
+        scheme = reference.scheme or url.scheme
         address = HostPort(name, _port(port, scheme))
-        authorization = "" if credentials is None else _basic(credentials)
-        target = _target(_resolved("", _escaped(path)), query or "")
-        return Url(scheme, address, authority, target, authorization)
+        authorization = ""
+        if reference.credentials is not None:
+            authorization = _basic(reference.credentials)
+        target = _target(_resolved("", path), query or "")
+        return Url(scheme, address, reference.authority, target, authorization)
+
     base, mark, base_query = url.target.partition("?")
     if not path and query is None:
         query = mark + base_query
-    target = _target(_resolved(base, _escaped(path)), query or "")
+    target = _target(_resolved(base, path), query or "")
     return url._replace(target=target)
 
 
@@ -141,46 +186,45 @@ def _host(scheme: str, authority: str) -> tuple[str, str]:
 def _port(digits: str, scheme: str) -> int:
     if not digits:
         return _DEFAULT_PORTS.get(scheme, 0)
-    return int(digits.lstrip("0")[: _MAX_PORT_DIGITS + 1] or "0")
-
-
-def _checked_credentials(text: str) -> str:
-    if not _USER.fullmatch(text) or _BROKEN_ESCAPE.search(text):
-        raise ValueError("net/url: invalid userinfo")
-    return text
+    digits = digits.lstrip("0") or "0"
+    return int(digits[: _MAX_PORT_DIGITS + 1])
 
 
 def _basic(credentials: str) -> str:
     name, _, password = credentials.partition(":")
-    pair = unquote_to_bytes(name) + b":" + unquote_to_bytes(password)
-    return f"Basic {b64encode(pair).decode()}"
+    pair = b":".join((unquote_to_bytes(name), unquote_to_bytes(password)))
+    encoded = b64encode(pair).decode()
+    return f"Basic {encoded}"
 
 
 def _target(path: str, query: str) -> str:
-    path = _escaped(path)
-    return f"/{path.removeprefix('/')}{query}"
+    escaped = _escaped(path)
+    escaped = escaped.removeprefix("/")
+    return f"/{escaped}{query}"
 
 
 def _escaped(path: str) -> str:
     if path == "*" or _SENT_AS_WRITTEN.fullmatch(path):
         return path
-    return quote(unquote_to_bytes(path.encode(errors="surrogateescape")), safe=_NOT_ESCAPED)
+    unescaped = unquote_to_bytes(path.encode(errors="surrogateescape"))
+    return quote(unescaped, safe=_NOT_ESCAPED)
 
 
 def _resolved(base: str, reference: str) -> str:
     """The path of a reference, without `.` and `..`."""
-    if not reference.startswith("/"):
-        reference = base[: base.rfind("/") + 1] + reference if reference else base
+    if not reference:
+        reference = base
+    elif not reference.startswith("/"):
+        folder, slash, _ = base.rpartition("/")
+        reference = folder + slash + reference
     if not reference:
         return ""
     elements: list[str] = []
-    parts = reference.split("/")
-    if not parts[0]:
-        parts = parts[1:]
+    parts = reference.removeprefix("/").split("/")
     for part in parts:
-        if part == ".." and elements:
-            elements.pop()
-        elif part not in (".", ".."):
+        if part == "..":
+            del elements[-1:]
+        elif part != ".":
             elements.append(part)
     if parts[-1] in (".", ".."):
         elements.append("")

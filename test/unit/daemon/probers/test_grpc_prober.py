@@ -188,6 +188,7 @@ RESPONSES: dict[str, tuple[bytes, str | None]] = {
     "trailers-only": (SETTINGS + headers(STATUS_200, GRPC, (b"grpc-status", b"14"), ended=True), "code = Unavailable"),
     "unknown-code": (BEGUN + headers((b"grpc-status", b"99"), ended=True), "code = Code(99)"),
     "no-code": (BEGUN + SERVING + headers((b"a", b"b"), ended=True), "code = Unknown"),
+    "two-codes": (BEGUN + SERVING + headers((b"grpc-status", b""), (b"grpc-status", b"0"), ended=True), "malformed grpc-status"),
     "no-trailers": (BEGUN + frame(0, flags=1, stream=1), "without sending trailers"),
     "another-content-type": (SETTINGS + headers((b":status", b"502"), (b"content-type", b"text/html"), ended=True), "unexpected HTTP status code received from server: 502"),
     "another-status-of-grpc": (SETTINGS + headers((b":status", b"503"), GRPC) + SERVING + OK, None),
