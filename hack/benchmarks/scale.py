@@ -256,7 +256,8 @@ async def _one_size(nodes: int, pods: int) -> Row:
     wall = time.perf_counter()
     stalls = _Stalls()
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each.run()) for each in (stalls, *informers)]
+        runs = (stalls, *manager.services, *informers)
+        tasks = [group.create_task(each.run()) for each in runs]
         for informer in informers:
             await informer.wait_for_sync()
         row["list_cpu_s"] = round(time.process_time() - cpu, 2)

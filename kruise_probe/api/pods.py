@@ -256,6 +256,12 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         """Whether the pod's annotation pauses all of its probes."""
         return self.annotations.get(PAUSED_ANNOTATION) == "true"
 
+    @property
+    def marks(self) -> frozenset[Mark]:
+        """All of its conditions, labels and annotations."""
+        types = [condition.type for condition in self.conditions]
+        return _marks(types, self.labels, self.annotations)
+
     def has(self, mark: Mark) -> bool:
         """Whether the condition, label or annotation is present."""
         if mark.field == "conditions":

@@ -6,21 +6,24 @@ the others divide the rest equally. A tenant within its share never displaces pr
 share, running probes come before new ones, then older markers before newer ones. Unused bytes are given out in the
 same order, as long as whole groups fit.
 
-A group is all probes of one marker for one pod. It is kept or left out as a whole.
+A group is all probes of one marker for one pod. It is kept or left out as a whole. The work is linear in the pods and in the
+groups that are kept, whatever number of groups is left out, except for the list of these.
 
 Groups are indivisible, so a tenant may get less than its share, by less than one group.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
 from kruise_probe.api.shares import equal_share
 from kruise_probe.api.v1alpha1 import MAX_OBJECT_BYTES, ContainerProbe, PodProbe, stored_bytes
+from kruise_probe.workqueue.slices import PODS_PER_STEP, Steps, at_once
 
 RESERVED_BYTES: Final = 32 * 1024
 """Reserved for metadata, including managedFields."""
@@ -30,9 +33,66 @@ POD_STATUS_BYTES: Final = 160
 """Size in the status of one pod without its names: uid and punctuation."""
 SETTLING_ROUNDS: Final = 4
 """How often the division is repeated: dropped groups may make room for smaller ones of the same share."""
+GROUPS_PER_STEP: Final = 1024
 
 NoRoom = Mapping[str, frozenset[str]]
 """By pod uid, the names of the markers whose probes are left out."""
+Kept = dict[str, set[str]]
+"""By pod uid, the names of the markers whose probes are kept. Pods without any are absent."""
+
+_EMPTY_POD_BYTES: Final = len('{"name":"","namespace":"","uid":"","IP":"","probes":[]},')
+
+
+class Group(NamedTuple):
+    """All probes of one marker for one pod: one object for all pods of a template.
+
+    Attributes:
+        order: of the marker, older ones first.
+        size_bytes: in spec and status, without the bytes of the pod itself.
+    """
+
+    marker: str
+    order: object
+    probes: tuple[ContainerProbe, ...]
+    size_bytes: int
+
+
+class PodProbes(NamedTuple):
+    """The probes of a pod: one object for all pods of a template.
+
+    Attributes:
+        groups: the oldest marker first.
+        probes: of all groups.
+        size_bytes: of all groups.
+        smallest_bytes: of the smallest group.
+    """
+
+    groups: tuple[Group, ...]
+    probes: tuple[ContainerProbe, ...]
+    size_bytes: int
+    smallest_bytes: int
+
+
+NO_PROBES: Final = PodProbes((), (), 0, 0)
+
+
+class PodPart(NamedTuple):
+    """What one pod adds to the object.
+
+    Attributes:
+        entry: with all of its probes.
+        fixed: probes of markers being deleted, which always stay.
+        own_bytes: in spec and status, without its groups. They count once the pod has a group.
+    """
+
+    entry: PodProbe
+    of_template: PodProbes
+    fixed: tuple[ContainerProbe, ...]
+    own_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.own_bytes + self.of_template.size_bytes
 
 
 class FittedSpec(NamedTuple):
@@ -43,197 +103,221 @@ class FittedSpec(NamedTuple):
     """
 
     entries: tuple[PodProbe, ...]
-    no_room: NoRoom
-    probes_left_out: int
+    no_room: NoRoom = MappingProxyType({})
+    probes_left_out: int = 0
 
 
-class Group(NamedTuple):
-    """All probes of one marker for one pod.
-
-    Attributes:
-        order: of the marker, older ones first.
-        running: whether any of the probes is in the current spec.
-        size_bytes: in spec and status, without the bytes of the pod itself.
-    """
-
-    namespace: str
-    uid: str
-    marker: str
-    order: object
-    running: bool
-    size_bytes: int
+def group_of(marker: str, order: object, probes: tuple[ContainerProbe, ...]) -> Group:
+    return Group(marker, order, probes, _bytes_of(probes))
 
 
-def object_bytes(entries: Sequence[PodProbe]) -> int:
-    """The minimum size of the NodePodProbe, including its status."""
-    # Pods of one template share their probes. Encoded together, those of a node may take 400 MB.
-    sizes: dict[int, int] = {}
-    probes = sum(_probe_bytes(probe, sizes) for each in entries for probe in each.probes)
-    return RESERVED_BYTES + sum(_pod_bytes(entries).values()) + probes
+def pod_probes(groups: Iterable[Group]) -> PodProbes:
+    """The probes of a pod with these groups, in order."""
+    groups = tuple(groups)
+    if len(groups) == 1:
+        (group,) = groups
+        return PodProbes(groups, group.probes, group.size_bytes, group.size_bytes)
+    probes: list[ContainerProbe] = []
+    for group in groups:
+        probes += group.probes
+    sizes = [group.size_bytes for group in groups]
+    return PodProbes(groups, tuple(probes), sum(sizes), min(sizes, default=0))
+
+
+def pod_part(entry: PodProbe, of_template: PodProbes, fixed: tuple[ContainerProbe, ...]) -> PodPart:
+    names = len(entry.name) + len(entry.namespace)
+    own_bytes = POD_STATUS_BYTES + _EMPTY_POD_BYTES + 2 * names + len(entry.uid) + len(entry.ip)
+    return PodPart(entry, of_template, fixed, own_bytes)
+
+
+def entry_bytes(entry: PodProbe) -> int:
+    """The size of an entry in spec and status."""
+    probes = entry.probes
+    return pod_part(entry, NO_PROBES, ()).own_bytes + _bytes_of(probes)
+
+
+def _bytes_of(probes: Iterable[ContainerProbe]) -> int:
+    size = 0
+    for probe in probes:
+        size += stored_bytes(probe) + 1 + STATE_BYTES + stored_bytes(probe.name)
+    return size
 
 
 def fit(
-    entries: Sequence[PodProbe],
+    parts: Sequence[PodPart],
+    others: Sequence[PodProbe],
     current: Sequence[PodProbe],
-    ranks: Mapping[NamespacedName, object],
     limit_bytes: int = MAX_OBJECT_BYTES,
 ) -> FittedSpec:
-    """Return all entries if they fit, else as many as fit.
+    """See `fit_steps`."""
+    return at_once(fit_steps(parts, others, current, limit_bytes))
 
-    `ranks` orders the markers (`CompiledMarker.order`). Probes of markers that are not in it always stay, and reduce
-    the bytes to divide.
+
+def fit_steps(
+    parts: Sequence[PodPart],
+    others: Sequence[PodProbe],
+    current: Sequence[PodProbe],
+    limit_bytes: int = MAX_OBJECT_BYTES,
+) -> Steps[FittedSpec]:
+    """All entries if they fit, else as many as fit, ordered by namespace and name.
+
+    `others` are the entries of other managers. They always stay, and reduce the bytes to divide.
     """
-    if object_bytes(entries) <= limit_bytes:
-        return FittedSpec(tuple(entries), {}, 0)
-    written = {(entry.uid, probe.name) for entry in current for probe in entry.probes}
-    sizes: dict[int, int] = {}
-    pod_bytes = _pod_bytes(entries)
-    groups: list[Group] = []
     left_bytes = limit_bytes - RESERVED_BYTES
-    for entry in entries:
-        by_marker: dict[str, list[ContainerProbe]] = defaultdict(list)
-        for probe in entry.probes:
-            by_marker[_marker_of(probe)].append(probe)
-        for marker, probes in by_marker.items():
-            size = sum(_probe_bytes(probe, sizes) for probe in probes)
-            order = ranks.get(NamespacedName(entry.namespace, marker))
-            if order is None:
-                left_bytes -= size + pod_bytes.get(entry.uid, 0)
-                continue
-            running = any((entry.uid, probe.name) in written for probe in probes)
-            groups.append(Group(entry.namespace, entry.uid, marker, order, running, size))
-    kept = divide(groups, pod_bytes, left_bytes)
-    by_pod: dict[str, list[str]] = defaultdict(list)
+    for entry in others:
+        left_bytes -= entry_bytes(entry)
+    for part in parts:
+        left_bytes -= _fixed_bytes(part)
+    if sum(part.size_bytes for part in parts) <= left_bytes:
+        return FittedSpec(in_order([*(part.entry for part in parts), *others]))
+    kept = yield from divide(parts, _running(current), left_bytes)
+    entries = [*others]
+    no_room: dict[str, frozenset[str]] = {}
+    shared: dict[frozenset[str], frozenset[str]] = {}
+    left_out = 0
+    for number, part in enumerate(parts, start=1):
+        entry, dropped = _kept_entry(part, kept.get(part.entry.uid, ()))
+        if entry.probes:
+            entries.append(entry)
+        if dropped:
+            no_room[entry.uid] = shared.setdefault(dropped, dropped)
+            left_out += len(part.entry.probes) - len(entry.probes)
+        if number % PODS_PER_STEP == 0:
+            yield
+    return FittedSpec(in_order(entries), no_room, left_out)
+
+
+def in_order(entries: Iterable[PodProbe]) -> tuple[PodProbe, ...]:
+    return tuple(sorted(entries, key=lambda entry: (entry.namespace, entry.name, entry.uid)))
+
+
+def _fixed_bytes(part: PodPart) -> int:
+    if not part.fixed:
+        return 0
+    return part.own_bytes + _bytes_of(part.fixed)
+
+
+def _running(current: Iterable[PodProbe]) -> Kept:
+    running: Kept = {}
+    for entry in current:
+        markers = {ProbeName.parse(probe.name).marker for probe in entry.probes}
+        running[entry.uid] = markers
+    return running
+
+
+def _kept_entry(part: PodPart, kept: Collection[str]) -> tuple[PodProbe, frozenset[str]]:
+    """The entry of a pod with the groups of these markers only, and the markers of the others."""
+    groups = part.of_template.groups
+    if len(kept) == len(groups):
+        return part.entry, frozenset()
+    probes: list[ContainerProbe] = []
+    dropped: list[str] = []
     for group in groups:
-        if (group.uid, group.marker) not in kept:
-            by_pod[group.uid].append(group.marker)
-    no_room = {uid: frozenset(markers) for uid, markers in by_pod.items()}
-    left = _without(entries, no_room)
-    before, after = (sum(len(each.probes) for each in some) for some in (entries, left))
-    return FittedSpec(left, no_room, before - after)
+        if group.marker in kept:
+            probes += group.probes
+        else:
+            dropped.append(group.marker)
+    entry = msgspec.structs.replace(part.entry, probes=(*probes, *part.fixed))
+    return entry, frozenset(dropped)
 
 
-def divide(
-    groups: Iterable[Group], pod_bytes: Mapping[str, int], budget_bytes: int
-) -> set[tuple[str, str]]:
-    """The groups that are kept, as (uid, marker): at most `budget_bytes` in total.
-
-    `pod_bytes` is the size of each pod (by uid) without its groups. It counts once the pod has a group.
-    """
-    groups = sorted(groups, key=lambda each: (each.order, each.uid))
-    running = {(each.uid, each.marker) for each in groups if each.running}
+def divide(parts: Iterable[PodPart], running: Kept, budget_bytes: int) -> Steps[Kept]:
+    """The groups that are kept: at most `budget_bytes` in total. `running` may list groups that do not exist any more."""
+    parts = [part for part in parts if part.of_template.groups]
+    parts.sort(key=_age)
     for _ in range(SETTLING_ROUNDS):
-        kept = _divide(groups, running, pod_bytes, max(budget_bytes, 0))
+        kept = yield from _divide(parts, running, max(budget_bytes, 0))
         if kept == running:
             break
         running = kept
     return running
 
 
-def _divide(
-    groups: Sequence[Group],
-    running: Set[tuple[str, str]],
-    pod_bytes: Mapping[str, int],
-    budget_bytes: int,
-) -> set[tuple[str, str]]:
-    namespaces: dict[str, dict[str, list[Group]]] = defaultdict(lambda: defaultdict(list))
-    for each in groups:
-        namespaces[each.namespace][each.uid].append(each)
-    pods = {
-        uid: pod_bytes[uid] + sum(each.size_bytes for each in of_pod)
-        for by_pod in namespaces.values()
-        for uid, of_pod in by_pod.items()
-    }
-    wanted = {name: sum(pods[uid] for uid in by_pod) for name, by_pod in namespaces.items()}
+def _age(part: PodPart) -> tuple[object, str]:
+    return part.of_template.groups[0].order, part.entry.uid
+
+
+def _divide(parts: Sequence[PodPart], running: Kept, budget_bytes: int) -> Steps[Kept]:
+    namespaces: dict[str, list[PodPart]] = defaultdict(list)
+    wanted: dict[str, int] = defaultdict(int)
+    for part in parts:
+        namespaces[part.entry.namespace].append(part)
+        wanted[part.entry.namespace] += part.size_bytes
     share = equal_share(wanted.values(), budget_bytes)
-    allocation = _Allocation(pod_bytes, running)
-    for name, by_pod in namespaces.items():
-        end = allocation.total_bytes + min(wanted[name], share)
-        pod_share = equal_share((pods[uid] for uid in by_pod), min(wanted[name], share))
-        for of_pod in by_pod.values():
-            allocation.take(
-                sorted(of_pod, key=allocation.is_new), allocation.total_bytes + pod_share
-            )
-        allocation.take_fairly(by_pod.values(), end)
-    every_pod = [of_pod for by_pod in namespaces.values() for of_pod in by_pod.values()]
-    allocation.take_fairly(every_pod, budget_bytes)
+    allocation = _Allocation(running)
+    for name, own in namespaces.items():
+        own_share = min(wanted[name], share)
+        end = allocation.total_bytes + own_share
+        pod_share = equal_share([part.size_bytes for part in own], own_share)
+        for number, part in enumerate(own, start=1):
+            allocation.take_within(part, allocation.total_bytes + pod_share)
+            if number % PODS_PER_STEP == 0:
+                yield
+        yield from allocation.take_fairly(own, end)
+    yield from allocation.take_fairly(parts, budget_bytes)
     return allocation.kept
+
+
+_Turn = tuple[bool, int, object, str, PodPart, Group]
+"""Not running yet, bytes that its pod has before it, age, uid; what comes first is taken first."""
 
 
 class _Allocation:
     """The groups that are kept, and their bytes."""
 
-    def __init__(self, pod_bytes: Mapping[str, int], running: Set[tuple[str, str]]) -> None:
-        self.kept: set[tuple[str, str]] = set()
+    def __init__(self, running: Kept) -> None:
+        self.kept: Kept = {}
         self.total_bytes = 0
-        self._pod_bytes = pod_bytes
         self._running = running
         self._by_pod: dict[str, int] = {}
 
-    def take(self, groups: Iterable[Group], up_to_bytes: int) -> None:
-        """Add each group that keeps the total within `up_to_bytes`."""
-        for each in groups:
-            before = self._by_pod.get(each.uid, 0)
-            size = each.size_bytes if before else each.size_bytes + self._pod_bytes[each.uid]
-            if (each.uid, each.marker) not in self.kept and self.total_bytes + size <= up_to_bytes:
-                self.kept.add((each.uid, each.marker))
-                self.total_bytes += size
-                self._by_pod[each.uid] = before + size
+    def take_within(self, part: PodPart, up_to_bytes: int) -> None:
+        """Add each group of a pod that keeps the total within `up_to_bytes`."""
+        smallest = part.of_template.smallest_bytes
+        for _, group in self._left_out(part):
+            if self.total_bytes + smallest > up_to_bytes:
+                return
+            self._take(part, group, up_to_bytes)
 
-    def take_fairly(self, by_pod: Iterable[Sequence[Group]], up_to_bytes: int) -> None:
+    def take_fairly(self, parts: Iterable[PodPart], up_to_bytes: int) -> Steps[None]:
         """Add groups that are still left out: running ones first, then those of pods with the fewest bytes."""
-        out = [
-            [each for each in of_pod if (each.uid, each.marker) not in self.kept]
-            for of_pod in by_pod
-        ]
         room = up_to_bytes - self.total_bytes
-        if not any(each.size_bytes <= room for of_pod in out for each in of_pod):
-            return  # A full node is not sorted again at every plan.
-        starts: list[tuple[bool, int, object, str, Group]] = []
-        for of_pod in out:
-            start = self._by_pod.get(of_pod[0].uid, 0) if of_pod else 0
-            for each in sorted(of_pod, key=self.is_new):
-                starts.append((self.is_new(each), start, each.order, each.uid, each))
-                start += each.size_bytes
-        starts.sort(key=lambda each: each[:-1])
-        self.take((each[-1] for each in starts), up_to_bytes)
+        waiting = [part for part in parts if part.of_template.smallest_bytes <= room]
+        if not waiting:
+            return
+        smallest = min(part.of_template.smallest_bytes for part in waiting)
+        turns = merge(*[self._turns(part) for part in waiting], key=lambda turn: turn[:4])
+        for number, (*_, part, group) in enumerate(turns, start=1):
+            self._take(part, group, up_to_bytes)
+            if self.total_bytes + smallest > up_to_bytes:
+                return
+            if number % GROUPS_PER_STEP == 0:
+                yield
 
-    def is_new(self, group: Group) -> bool:
-        """Whether the group is not running yet."""
-        return (group.uid, group.marker) not in self._running
+    def _take(self, part: PodPart, group: Group, up_to_bytes: int) -> None:
+        uid = part.entry.uid
+        before = self._by_pod.get(uid, 0)
+        size = group.size_bytes if before else group.size_bytes + part.own_bytes
+        if self.total_bytes + size <= up_to_bytes:
+            self.kept.setdefault(uid, set()).add(group.marker)
+            self.total_bytes += size
+            self._by_pod[uid] = before + size
 
+    def _left_out(self, part: PodPart) -> Iterator[tuple[bool, Group]]:
+        """The groups of a pod that are left out, each with whether it is new: running ones first."""
+        kept = self.kept.get(part.entry.uid, ())
+        running = self._running.get(part.entry.uid, ())
+        left = [group for group in part.of_template.groups if group.marker not in kept]
+        for group in left:
+            if group.marker in running:
+                yield False, group
+        for group in left:
+            if group.marker not in running:
+                yield True, group
 
-def _marker_of(probe: ContainerProbe) -> str:
-    return ProbeName.parse(probe.name).marker
-
-
-def _without(entries: Sequence[PodProbe], no_room: NoRoom) -> tuple[PodProbe, ...]:
-    left: list[PodProbe] = []
-    for entry in entries:
-        dropped = no_room.get(entry.uid)
-        if dropped is None:
-            left.append(entry)
-            continue
-        probes = tuple(each for each in entry.probes if _marker_of(each) not in dropped)
-        if probes:
-            left.append(msgspec.structs.replace(entry, probes=probes))
-    return tuple(left)
-
-
-def _pod_bytes(entries: Sequence[PodProbe]) -> dict[str, int]:
-    return {
-        each.uid: POD_STATUS_BYTES
-        + len(each.name)
-        + len(each.namespace)
-        + stored_bytes(msgspec.structs.replace(each, probes=()))
-        + 1
-        for each in entries
-    }
-
-
-def _probe_bytes(probe: ContainerProbe, sizes: dict[int, int]) -> int:
-    """Size in spec and status. `sizes` is a cache by identity, as pods of one template share their probes."""
-    size = sizes.get(id(probe))
-    if size is None:
-        size = sizes[id(probe)] = stored_bytes(probe) + 1 + STATE_BYTES + stored_bytes(probe.name)
-    return size
+    def _turns(self, part: PodPart) -> Iterator[_Turn]:
+        uid = part.entry.uid
+        start = self._by_pod.get(uid, 0)
+        for is_new, group in [*self._left_out(part)]:
+            yield is_new, start, group.order, uid, part, group
+            start += group.size_bytes

@@ -265,17 +265,29 @@ def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:
     )
 
 
-def has_stale_mark(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
-    """Whether `pod` carries a stale mark of `marker`: we wrote it, `marker` names it, and it has no owner.
+class StaleMarks:
+    """The marks on one pod that we wrote and that have no owner in `claims`.
 
     A static pod has none: the marks that no field manager owns there are from its manifest.
     A condition kept for a readiness gate does not count once it has reason ProbeRemoved. A mark that the cache does
     not show does not count either: it would never be removed, so the marker's deletion would wait forever.
     """
-    kept = {
-        Mark("conditions", each.type)
-        for each in pod.conditions
-        if each.type in pod.readiness_gates and each.reason == REASON_PROBE_REMOVED
-    }
-    owners = claims_with_container(pod, claims).owners
-    return not pod.mirror and bool(marks_of(pod, marker) - owners.keys() - kept)
+
+    def __init__(self, pod: Pod, claims: Claims) -> None:
+        self._pod = pod
+        self._accepted: set[Mark] = {*claims_with_container(pod, claims).owners}
+        for condition in pod.conditions:
+            if condition.reason == REASON_PROBE_REMOVED and condition.type in pod.readiness_gates:
+                self._accepted.add(Mark("conditions", condition.type))
+        self._owned = frozenset(filter(pod.has, pod.owned - self._accepted))
+        self._unowned = pod.marks - pod.owned - pod.owned_by_others - self._accepted
+
+    def has_any_of(self, marker: CompiledMarker) -> bool:
+        """Whether `marker` names any of them."""
+        if self._pod.mirror:
+            return False
+        if not self._owned.isdisjoint(marker.marks):
+            return True
+        if self._unowned.isdisjoint(marker.marks):
+            return False
+        return not self._accepted.issuperset(unowned_marks(self._pod, marker))

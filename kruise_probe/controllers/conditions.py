@@ -385,7 +385,7 @@ def marker_status(
     generation = counts.compiled.generation
     claimed = [*conflicts]
     conditions = (
-        synced(counts.nodes_behind, node_errors),
+        synced(counts.nodes_behind.keys(), node_errors),
         conflict(claimed, facts.foreign),
         degraded(facts),
         ready(counts, bool(claimed), previous_ready(marker, generation), lasting),

@@ -8,7 +8,7 @@ Source: Kruise pkg/controller/{podprobemarker,nodepodprobe}/*_event_handler.go.
 Differs: Kruise ignores changes of labels, deletions, phases and started containers.
 """
 
-from collections.abc import Iterable
+from operator import attrgetter
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName
@@ -16,11 +16,18 @@ from kruise_probe.api.names import node_of_daemon_lease
 from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+from kruise_probe.controllers.claims import claims_of
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.indexes import PodResultChange, ProbesChange, ResultsChange
 from kruise_probe.controllers.limits import is_virtual
 from kruise_probe.controllers.marking import stale_message_of
-from kruise_probe.controllers.state import State
+from kruise_probe.controllers.relevance import (
+    PodChange,
+    change_of,
+    changed_owners,
+    changed_values,
+)
+from kruise_probe.controllers.state import State, Visit
 from kruise_probe.workqueue.turns import Priority
 
 
@@ -30,7 +37,7 @@ class _Events:
 
 
 class PodEvents(_Events):
-    """Enqueues a pod, its node and the status of its markers."""
+    """Enqueues a pod and its node, and counts it, if the event may change its marks, its entry or its counts."""
 
     def on_add(self, obj: Pod, is_initial: bool) -> None:
         self._state.index_pod(None, obj)
@@ -42,32 +49,47 @@ class PodEvents(_Events):
     def on_update(self, old: Pod, new: Pod) -> None:
         if old is new:  # a resync
             return self._enqueue(new, resynced=True)
+        matching = self._state.matching
+        before = matching.considered_of(old)
         self._state.index_pod(old, new)
         if not self._queues.pods.is_open:
             self._recall_stale(new)
-        before = self._state.matching.markers_of(old)
-        after = before if old.labels == new.labels else self._state.matching.markers_of(new)
-        if after and is_virtual(self._state.node(new.node)) and _statuses(old) != _statuses(new):
-            self._state.limits.record_change(new.key, ResultsChange(PodResultChange.STATE))
+        after = before if old.labels == new.labels else matching.considered_of(new)
+        self._enqueue_ending(old, new)
         if before != after:
-            self._state.record_ended(new, [marker for marker in before if marker not in after])
-        elif new.key in self._state.pods.own_writes:
-            self._enqueue_deleting(new)
-            return
-        self._state.observe_foreign(old, new)
-        if before or after or old.owned is not NOTHING_OWNED or new.owned is not NOTHING_OWNED:
-            self._queues.enqueue_pod(new.key)
-            for node in {old.node, new.node} if before or after else ():
-                self._queues.enqueue_node(node)
-            # In a fixed order, unlike a set of objects that compare by identity.
-            self._queues.enqueue_status_of(dict.fromkeys((*before, *after)))
-        self._enqueue_deleting(new)
+            dropped = [marker for marker in before if marker not in after]
+            ending = self._state.ending.selecting(old)
+            dropped += [marker for marker in ending if not marker.selector.matches(new.labels)]
+            self._state.record_ended(new, dropped)
+            self._enqueue_change(old, new, PodChange(entry=True, marks=True))
+        elif before or old.owned is not NOTHING_OWNED or new.owned is not NOTHING_OWNED:
+            self._record_provider_result(old, new)
+            change = change_of(old, new, claims_of(before))
+            if new.key in self._state.pods.own_writes:
+                # Of the marks, what others changed before our write has an event of its own.
+                change = change._replace(marks=False)
+            elif change.marks:
+                self._state.observe_foreign(old, new)
+            self._enqueue_change(old, new, change)
 
     def on_delete(self, last_known: Pod) -> None:
-        self._state.remove_pod(last_known)
-        self._queues.enqueue_node(last_known.node)
-        self._queues.enqueue_status_of(self._state.matching.markers_of(last_known))
-        self._enqueue_deleting(last_known)
+        state = self._state
+        considered = state.matching.considered_of(last_known)
+        state.remove_pod(last_known)
+        entries = state.node_index.view(last_known.node).entries
+        if considered or last_known.uid in entries:
+            self._queues.enqueue_node(last_known.node)
+        ending = state.ending.naming(last_known.namespace, last_known.marks)
+        self._enqueue_finalizers(last_known.node, ending)
+
+    def _enqueue_change(self, old: Pod, new: Pod, change: PodChange) -> None:
+        if change.entry:
+            for node in {old.node, new.node}:
+                self._queues.enqueue_node(node)
+        if change.marks:
+            self._queues.enqueue_pod(new.key)
+        if change.entry or change.marks:
+            self._state.recount(new.key)
 
     def _recall_stale(self, pod: Pod) -> None:
         """Record what the leader, or the manager before a restart, wrote about the daemon of the pod."""
@@ -76,36 +98,58 @@ class PodEvents(_Events):
             self._state.leases.recall_stale(pod.node, message, loop_time())
 
     def _enqueue(self, pod: Pod, *, resynced: bool = False) -> None:
-        markers = self._state.matching.markers_of(pod)
-        if markers or pod.owned is not NOTHING_OWNED or pod.key in self._state.ended:
+        state = self._state
+        considered = state.matching.considered_of(pod)
+        may_have_marks = pod.owned is not NOTHING_OWNED or pod.key in state.ended
+        if considered or may_have_marks or state.ending.selecting(pod):
             self._queues.enqueue_pod(pod.key, resynced=resynced)
-        if markers:
+        if considered:
             self._queues.enqueue_node(pod.node, resynced=resynced)
-            self._queues.enqueue_status_of(markers)
+            state.recount(pod.key)
 
-    def _enqueue_deleting(self, pod: Pod) -> None:
+    def _record_provider_result(self, old: Pod, new: Pod) -> None:
+        """On a virtual node the provider writes the conditions."""
+        if old.conditions == new.conditions or not is_virtual(self._state.node(new.node)):
+            return
+        if _statuses(old) != _statuses(new):
+            change = ResultsChange(PodResultChange.STATE)
+            self._state.limits.record_change(new.key, change)
+
+    def _enqueue_ending(self, old: Pod, new: Pod) -> None:
         """Enqueue what the finalizers of markers being deleted wait for: the marks of a pod may be gone now."""
-        deleting = self._state.matching.deleting(pod.namespace)
-        if deleting:
-            self._queues.enqueue_node(pod.node)
-            self._queues.enqueue_status_of(deleting.values())
+        ending = self._state.ending
+        if not ending.has_any(new.namespace):
+            return
+        changed = changed_values(old, new) | changed_owners(old, new)
+        found = ending.naming(new.namespace, changed)
+        if found and not changed_owners(old, new).isdisjoint(new.marks):
+            self._queues.enqueue_pod(new.key)
+        self._enqueue_finalizers(new.node, found)
+
+    def _enqueue_finalizers(self, node: str, ending: list[CompiledMarker]) -> None:
+        if ending:
+            self._queues.enqueue_node(node)
+            self._queues.enqueue_ending(ending)
 
 
 def _statuses(pod: Pod) -> dict[str, str]:
-    """The statuses of the conditions. On a virtual node the provider writes them."""
+    """The statuses of the conditions."""
     return {condition.type: condition.status for condition in pod.conditions}
 
 
 class MarkerEvents(_Events):
-    """Enqueues the pods that a marker matches, their nodes, and all markers of these pods: they may have won or lost a key."""
+    """Lets the pods be visited for which other markers are considered now, and enqueues the nodes with entries of the marker."""
 
     def on_add(self, obj: PodProbeMarker, is_initial: bool) -> None:
-        _, marker = self._state.index_marker(obj)
+        _, marker, pods = self._state.index_marker(obj)
         if not is_initial:
             self._queues.markers.add(obj.key)
-            self._enqueue_pods(marker, self._state.matching.pods_of(marker))
+            self._visit(marker, pods, Visit((), marks=True))
 
     def on_update(self, old: PodProbeMarker, new: PodProbeMarker) -> None:
+        if old is new:  # a resync
+            self._state.recount_marker(new.key)
+            return self._queues.markers.add(new.key)
         if (
             old.spec == new.spec
             and old.paused == new.paused
@@ -113,43 +157,36 @@ class MarkerEvents(_Events):
             and old.metadata.generation == new.metadata.generation
         ):
             if new.key not in self._state.markers.own_writes:
-                self._queues.enqueue_status_of([self._state.matching.markers[new.key]])
+                self._queues.enqueue_status_of([new.key])
             return
-        before, after = self._state.index_marker(new)
+        before, after, pods = self._state.index_marker(new)
         self._queues.markers.add(new.key)
-        if before is not None and before.pod_view == after.pod_view:
-            self._enqueue_nodes(after, self._state.matching.pods_of(after))
-            return
-        pods = self._state.matching.pods_of(after)
-        if before is not None:
-            if before.selector != after.selector:
-                pods += self._state.matching.pods_of(before)
-            for pod in pods:
-                self._state.record_ended(pod, [before])
-        self._enqueue_pods(after, pods)
+        if before is None:
+            self._visit(after, pods, Visit((), marks=True))
+        elif before.pod_view == after.pod_view:
+            self._visit(after, pods, Visit((), marks=False))
+        else:
+            self._visit(after, pods, Visit((before,), marks=True))
 
     def on_delete(self, last_known: PodProbeMarker) -> None:
-        marker, pods = self._state.remove_marker(last_known)
-        for pod in pods:
-            self._state.record_ended(pod, [marker])
+        removed, pods = self._state.remove_marker(last_known)
         self._queues.markers.add(last_known.key)
-        self._enqueue_pods(marker, pods)
+        self._visit(removed, pods, Visit((removed,), marks=True))
 
-    def _enqueue_pods(self, marker: CompiledMarker, pods: Iterable[Pod]) -> None:
-        """Enqueue pods node by node, so that each node is planned once after all its pods lost their marks."""
-        pods = sorted(pods, key=lambda pod: pod.node)
+    def _visit(self, marker: CompiledMarker, pods: list[Pod], visit: Visit) -> None:
+        """Let the pods be visited node by node, so that each node is planned once after all its pods lost their marks."""
+        visits = self._state.visits
+        pods.sort(key=_node_of)
         for pod in pods:
-            self._queues.enqueue_pod(pod.key)
-        self._enqueue_nodes(marker, pods)
-        of_pods = (other for pod in pods for other in self._state.matching.markers_of(pod))
-        # In a fixed order, unlike a set of objects that compare by identity.
-        others = dict.fromkeys(other for other in of_pods if other is not marker)
-        self._queues.enqueue_status_of(others)
-
-    def _enqueue_nodes(self, marker: CompiledMarker, pods: Iterable[Pod]) -> None:
-        nodes = {pod.node for pod in pods} | set(self._state.node_index.nodes_holding(marker.key))
-        for node in sorted(nodes):
+            key = pod.key
+            visits.put(key, visit.and_also(visits.get(key)))
+        visits.put_marker(marker.key)
+        self._queues.visits.add(marker.key.namespace)
+        for node in sorted(self._state.node_index.nodes_holding(marker.key)):
             self._queues.enqueue_node(node)
+
+
+_node_of = attrgetter("node")
 
 
 class NodeEvents(_Events):
@@ -218,13 +255,17 @@ class NodePodProbeEvents(_Events):
         if not self._queues.pods.is_open:
             return  # The leader writes the conditions of changed results.
         ours, now = self._state.namespace, loop_time()
-        for key, changed in change.pods.items():
+        for key, changed in change.results.items():
             if not ours or key.namespace == ours:
                 seen_at = now if changed.kind > PodResultChange.MESSAGE else None
                 self._state.limits.record_change(key, changed._replace(seen_at=seen_at))
                 self._queues.pods.add(key, Priority.HIGH)
-        markers = self._state.matching.markers
-        self._queues.enqueue_status_of(filter(None, map(markers.get, change.markers)))
+        for key in change.counted:
+            self._state.recount(key)
+        for marker in change.markers:
+            ending = self._state.ending.get(marker)
+            if ending is not None:
+                self._queues.enqueue_ending([ending])
 
 
 class LeaseEvents(_Events):

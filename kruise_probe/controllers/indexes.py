@@ -1,8 +1,5 @@
-"""Indexes: which markers match which pods, in both directions, which pods carry which of our marks, and the entries and results
-of NodePodProbes by pod and by marker.
-
-Each selector has an anchor: one label key and the values that it requires. Markers are indexed by their anchor, and
-pods by the anchor keys of all markers. So a lookup only compares pods and markers that share a label.
+"""Indexes: which pods carry which of our marks, which markers being deleted still have any, and the entries and results of
+NodePodProbes by pod and by marker.
 
 A namespace has few different sets of marks that we own, as `managedFields` shows. So the search for stale marks of a marker
 checks each set, not each pod.
@@ -15,13 +12,14 @@ Source: no counterpart.
 Differs: Kruise lists the pods of a namespace by selector for each marker, and does not track its own marks.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
-from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
+from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.v1alpha1 import (
     ContainerProbeState,
     NodePodProbe,
@@ -31,131 +29,6 @@ from kruise_probe.api.v1alpha1 import (
 )
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.marking import States
-
-AllPods = Callable[[], Iterable[Pod]]
-_Item = tuple[str, str]
-
-
-class Matching:
-    """The markers of each pod, and the pods of each marker. `all_pods` returns every pod: a new anchor key indexes them."""
-
-    def __init__(self, all_pods: AllPods) -> None:
-        self._all_pods = all_pods
-        self.markers: Final[dict[NamespacedName, CompiledMarker]] = {}
-        self._deleting: dict[str, dict[NamespacedName, CompiledMarker]] = {}
-        self._by_anchor: dict[str, dict[_Item | None, tuple[CompiledMarker, ...]]] = {}
-        """By namespace and required label; under None are the selectors without an anchor."""
-        self._pods: dict[tuple[str, str], dict[str, dict[NamespacedName, Pod]]] = {}
-        self._anchored: dict[tuple[str, str], int] = {}
-        """By namespace and label key, the number of markers with that anchor key: without any, its index is removed."""
-
-    def deleting(self, namespace: str) -> Mapping[NamespacedName, CompiledMarker]:
-        """The markers of a namespace that are being deleted."""
-        return self._deleting.get(namespace, {})
-
-    @property
-    def all_deleting(self) -> Mapping[NamespacedName, CompiledMarker]:
-        """The markers of all namespaces that are being deleted."""
-        return {key: marker for each in self._deleting.values() for key, marker in each.items()}
-
-    def markers_of(self, pod: Pod) -> tuple[CompiledMarker, ...]:
-        """The markers that match `pod`, including those being deleted, ordered by `CompiledMarker.order`."""
-        by_anchor = self._by_anchor.get(pod.namespace)
-        if by_anchor is None:
-            return ()
-        candidates = [*by_anchor.get(None, ())]
-        for item in pod.labels.items():
-            candidates += by_anchor.get(item, ())
-        found = [marker for marker in candidates if marker.selector.matches(pod.labels)]
-        if len(found) > 1:
-            found.sort(key=lambda marker: marker.order)
-        return tuple(found)
-
-    def pods_of(self, marker: CompiledMarker) -> list[Pod]:
-        """The pods that `marker` matches."""
-        anchor = marker.selector.anchor
-        matches, namespace = marker.selector.matches, marker.key.namespace
-        by_value = self._pods.get((namespace, anchor[0])) if anchor is not None else None
-        if anchor is None or by_value is None:
-            return [
-                pod
-                for pod in (self._all_pods() if marker.selector.requirements else ())
-                if pod.namespace == namespace and matches(pod.labels)
-            ]
-        return [
-            pod
-            for value in anchor[1]
-            for pod in by_value.get(value, {}).values()
-            if matches(pod.labels)
-        ]
-
-    def set_marker(self, marker: CompiledMarker) -> None:
-        """Add a marker, or replace the one of the same key."""
-        namespace = marker.key.namespace
-        anchor = marker.selector.anchor
-        if anchor is not None:
-            # Before the old marker is removed, so that an index which both need is kept.
-            self._index_label(namespace, anchor[0])
-        self.remove_marker(marker.key)
-        self.markers[marker.key] = marker
-        if marker.deleting:
-            self._deleting.setdefault(namespace, {})[marker.key] = marker
-        by_anchor = self._by_anchor.setdefault(namespace, {})
-        for item in _items(anchor):
-            by_anchor[item] = (*by_anchor.get(item, ()), marker)
-
-    def remove_marker(self, key: NamespacedName) -> None:
-        """Remove a marker, if there is one."""
-        marker = self.markers.pop(key, None)
-        if marker is None:
-            return
-        self._deleting.get(key.namespace, {}).pop(key, None)
-        by_anchor, anchor = self._by_anchor[key.namespace], marker.selector.anchor
-        for item in _items(anchor):
-            by_anchor[item] = tuple(other for other in by_anchor[item] if other.key != key)
-            if not by_anchor[item]:
-                del by_anchor[item]
-        if not by_anchor:
-            del self._by_anchor[key.namespace]
-            self._deleting.pop(key.namespace, None)
-        if anchor is not None:
-            label = (key.namespace, anchor[0])
-            self._anchored[label] -= 1
-            if not self._anchored[label]:
-                del self._anchored[label], self._pods[label]
-
-    def set_pod(self, old: Pod | None, new: Pod) -> None:
-        if old is not None and old.labels != new.labels:
-            self.remove_pod(old)
-        for label in new.labels:
-            by_value = self._pods.get((new.namespace, label))
-            if by_value is not None:
-                by_value.setdefault(new.labels[label], {})[new.key] = new
-
-    def remove_pod(self, pod: Pod) -> None:
-        for label, value in pod.labels.items():
-            by_value = self._pods.get((pod.namespace, label), {})
-            found = by_value.get(value, {})
-            found.pop(pod.key, None)
-            if not found:
-                by_value.pop(value, None)
-
-    def _index_label(self, namespace: str, label: str) -> None:
-        """Index the pods of the namespace by the values of the label, for one more marker."""
-        self._anchored[namespace, label] = self._anchored.get((namespace, label), 0) + 1
-        if (namespace, label) in self._pods:
-            return
-        by_value = self._pods[namespace, label] = {}
-        for pod in self._all_pods():
-            if pod.namespace == namespace and label in pod.labels:
-                by_value.setdefault(pod.labels[label], {})[pod.key] = pod
-
-
-def _items(anchor: tuple[str, frozenset[str]] | None) -> Iterable[_Item | None]:
-    if anchor is None:
-        return (None,)
-    key, values = anchor
-    return ((key, value) for value in values)
 
 
 class MarkedPods:
@@ -183,6 +56,61 @@ class MarkedPods:
         for owned, pods in self._pods.get(marker.key.namespace, {}).items():
             if not owned.isdisjoint(marker.marks):
                 yield from pods.values()
+
+
+class EndingMarkers:
+    """The markers being deleted of which entries or marks are not removed yet, by namespace and mark.
+
+    A marker that only finalizers of others keep is not one of them.
+    """
+
+    def __init__(self) -> None:
+        self._by_mark: dict[tuple[str, Mark], dict[NamespacedName, CompiledMarker]] = {}
+        self._markers: dict[NamespacedName, CompiledMarker] = {}
+        self._sizes: Counter[str] = Counter()
+
+    def has_any(self, namespace: str) -> bool:
+        return self._sizes[namespace] > 0
+
+    def get(self, key: NamespacedName) -> CompiledMarker | None:
+        return self._markers.get(key)
+
+    def add(self, marker: CompiledMarker) -> None:
+        """Add a marker, or replace the one of the same key."""
+        self.discard(marker.key)
+        self._markers[marker.key] = marker
+        self._sizes[marker.key.namespace] += 1
+        for mark in marker.marks:
+            self._by_mark.setdefault((marker.key.namespace, mark), {})[marker.key] = marker
+
+    def discard(self, key: NamespacedName) -> None:
+        marker = self._markers.pop(key, None)
+        if marker is None:
+            return
+        self._sizes[key.namespace] -= 1
+        if not self._sizes[key.namespace]:
+            del self._sizes[key.namespace]
+        for mark in marker.marks:
+            found = self._by_mark[key.namespace, mark]
+            del found[key]
+            if not found:
+                del self._by_mark[key.namespace, mark]
+
+    def naming(self, namespace: str, marks: Iterable[Mark]) -> list[CompiledMarker]:
+        """Those that name any of these marks, in a fixed order."""
+        if not self.has_any(namespace):
+            return []
+        found: dict[NamespacedName, CompiledMarker] = {}
+        for mark in marks:
+            found |= self._by_mark.get((namespace, mark), {})
+        return [*found.values()]
+
+    def selecting(self, pod: Pod) -> list[CompiledMarker]:
+        """Those that select `pod` and name marks that it has."""
+        if not self.has_any(pod.namespace):
+            return []
+        naming = self.naming(pod.namespace, pod.marks)
+        return [marker for marker in naming if marker.selector.matches(pod.labels)]
 
 
 PodIdentity = tuple[str, str, str]
@@ -232,13 +160,15 @@ class ProbesChange(NamedTuple):
 
     Attributes:
         spec: whether the entries changed.
-        pods: the pods of which a state or message changed. A newer time alone is no change.
-        markers: the markers of all changed results, and of all entries if the spec changed.
+        results: by pod, what changed. A newer time alone is no change.
+        counted: the pods of which an entry or a result changed, also if the result was removed.
+        markers: those of all entries, before and after, if the entries changed.
     """
 
     spec: bool
-    pods: Mapping[NamespacedName, ResultsChange]
-    markers: frozenset[NamespacedName]
+    results: Mapping[NamespacedName, ResultsChange]
+    counted: Collection[NamespacedName]
+    markers: Collection[NamespacedName]
 
 
 class NodePodProbeIndex:
@@ -247,6 +177,7 @@ class NodePodProbeIndex:
     def __init__(self) -> None:
         self._views: dict[str, NodeView] = {}
         self._nodes_of_marker: dict[NamespacedName, set[str]] = {}
+        self._markers_on: dict[str, set[NamespacedName]] = {}
 
     def view(self, node: str) -> NodeView:
         """The indexed NodePodProbe of `node`; empty if there is none."""
@@ -274,6 +205,10 @@ class NodePodProbeIndex:
         """The nodes whose NodePodProbe holds an entry of `marker`."""
         return self._nodes_of_marker.get(marker, ())
 
+    def markers_on(self, node: str) -> Collection[NamespacedName]:
+        """The markers of the entries in the NodePodProbe of a node."""
+        return self._markers_on.get(node, ())
+
     def update(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
         """Index a new or changed NodePodProbe; return what changed."""
         name = new.metadata.name
@@ -285,30 +220,37 @@ class NodePodProbeIndex:
             for status in (new.status and new.status.pod_probe_statuses) or ()
         }
         self._views[name] = NodeView(entries, statuses)
-        markers = self._index_entries(name, before.entries, entries) if spec else set()
-        pods: dict[NamespacedName, ResultsChange] = {}
+        counted: dict[NamespacedName, None] = {}
+        markers: Collection[NamespacedName] = ()
+        if spec:
+            counted = dict.fromkeys(_pods_of_changed_entries(before.entries, entries))
+            markers = self._index_entries(name, entries)
+        results: dict[NamespacedName, ResultsChange] = {}
         for identity in {**before.statuses, **statuses}:
-            old_status, status = before.statuses.get(identity), statuses.get(identity)
+            old_status = before.statuses.get(identity)
+            status = statuses.get(identity)
             if old_status == status:
                 continue
-            change, probes = _changed_results(old_status, status)
-            for probe in probes:
-                markers.add(NamespacedName(identity[0], ProbeName.parse(probe).marker))
-            if probes and status is not None:
-                pods[NamespacedName(status.namespace, status.name)] = change
-        return ProbesChange(spec, pods, frozenset(markers))
+            change = _changed_results(old_status, status)
+            if change is not None:
+                pod = NamespacedName(identity[0], identity[1])
+                counted[pod] = None
+                if status is not None:
+                    results[pod] = change
+        return ProbesChange(spec, results, counted, markers)
 
     def remove(self, name: str) -> ProbesChange:
         """Remove the NodePodProbe of a node; return what changed."""
         before = self._views.pop(name, _EMPTY_VIEW)
-        markers = self._index_entries(name, before.entries, {})
-        return ProbesChange(spec=True, pods={}, markers=frozenset(markers))
+        counted = _pods_of_changed_entries(before.entries, {})
+        return ProbesChange(True, {}, counted, self._index_entries(name, {}))
 
-    def _index_entries(
-        self, node: str, before: Mapping[str, PodProbe], after: Mapping[str, PodProbe]
-    ) -> set[NamespacedName]:
+    def _index_entries(self, node: str, entries: Mapping[str, PodProbe]) -> set[NamespacedName]:
         """Index the node by the markers of its entries; return the markers of the old and the new entries."""
-        old, new = _markers_of_entries(before), _markers_of_entries(after)
+        old = self._markers_on.pop(node, set())
+        new = _markers_of_entries(entries)
+        if new:
+            self._markers_on[node] = new
         for marker in old - new:
             nodes = self._nodes_of_marker[marker]
             nodes.discard(node)
@@ -319,13 +261,24 @@ class NodePodProbeIndex:
         return old | new
 
 
+def _pods_of_changed_entries(
+    before: Mapping[str, PodProbe], after: Mapping[str, PodProbe]
+) -> list[NamespacedName]:
+    """The pods whose entries were added, removed or changed."""
+    changed: list[NamespacedName] = []
+    for uid, entry in {**before, **after}.items():
+        if before.get(uid) != after.get(uid):
+            changed.append(NamespacedName(entry.namespace, entry.name))
+    return changed
+
+
 def _changed_results(
     before: PodProbeStatus | None, after: PodProbeStatus | None
-) -> tuple[ResultsChange, list[str]]:
-    """The change of one pod's results, and the probes with any: none if only times changed."""
+) -> ResultsChange | None:
+    """The change of one pod's results; None if only times changed."""
     removed = {state.name: state for state in (before and before.probe_states) or ()}
     kind = PodResultChange.MESSAGE
-    names: list[str] = []
+    is_changed = False
     edited: list[str] = []
     for state in (after and after.probe_states) or ():
         previous = removed.pop(state.name, None)
@@ -335,11 +288,13 @@ def _changed_results(
             kind = PodResultChange.STATE
         elif _says_the_same(previous, state):
             continue
-        names.append(state.name)
+        is_changed = True
         known = previous and previous.probe_hash
         if known and state.probe_hash and known != state.probe_hash:
             edited.append(state.name)
-    return ResultsChange(kind, frozenset(edited)), [*names, *removed]
+    if not is_changed and not removed:
+        return None
+    return ResultsChange(kind, frozenset(edited))
 
 
 def _says_the_same(before: ContainerProbeState, after: ContainerProbeState) -> bool:

@@ -3,7 +3,7 @@
 A probe that is left out is not in NodePodProbe.spec. Its condition on the pod becomes Unknown with the limit's reason.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Node
@@ -32,6 +32,8 @@ OS_LABEL: Final = "kubernetes.io/os"
 
 REPORTED_PROBES: Final = 256
 """Maximum number of left-out probes whose conditions are written. It bounds the size of the pod's status."""
+MARKERS_REPORTED: Final = MARKERS_PER_POD + REPORTED_PROBES
+"""No younger marker of a pod has an effect on it."""
 
 
 class LeftOut(NamedTuple):
@@ -157,6 +159,18 @@ def select(markers: tuple[CompiledMarker, ...]) -> Selection:
             probes += len(marker.probes)
             keys += marker.keys
     return Selection(tuple(considered), left_out)
+
+
+def first_markers(live: Sequence[CompiledMarker]) -> tuple[CompiledMarker, ...]:
+    """Of the live markers of a pod, the oldest first: all that may be considered, and those after them whose conditions report it.
+
+    What is selected among these is what is selected among all.
+    """
+    first = tuple(live[:MARKERS_PER_POD])
+    if len(live) <= MARKERS_PER_POD:
+        return first
+    reported = select(tuple(live[:MARKERS_REPORTED])).reported
+    return (*first, *[marker for marker in reported if marker not in first])
 
 
 def by_precedence(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:

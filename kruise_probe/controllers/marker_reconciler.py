@@ -9,16 +9,13 @@ Differs: deletion waits for all entries and marks that exist, not for the pods t
 """
 
 import asyncio
-from collections.abc import Mapping
-from itertools import chain
 from typing import Final
 
 import msgspec
 
 from kruise_probe.api.errors import Conflict, KubeError, NotFound
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.names import MARKER_FINALIZER, REASON_DAEMON_STALE
-from kruise_probe.api.pods import Pod
+from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
@@ -26,53 +23,42 @@ from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.causes import NO_DAEMON
 from kruise_probe.controllers.claims import (
+    StaleMarks,
     claims_of,
     conflicts_of,
-    has_stale_mark,
     unowned_marks,
 )
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.conditions import (
     TWO_DAEMONS,
     WARNING_REASONS,
-    WRITES_LIMITED,
     Facts,
     deleted_status,
     differs,
     encode_status,
     marker_status,
 )
-from kruise_probe.controllers.counts import (
-    StatusCounts,
-    invalid_values,
-    shown_states,
-    verdicts_on,
-)
-from kruise_probe.controllers.daemon_leases import Verdict
-from kruise_probe.controllers.limits import (
-    ANNOTATIONS_FULL,
-    has_no_place_in_annotations,
-    is_probed,
-    is_windows,
-)
-from kruise_probe.controllers.marking import states_of_conditions
+from kruise_probe.controllers.counts import StatusCounts
+from kruise_probe.controllers.limits import TOO_MANY_MARKERS, is_probed, is_windows
+from kruise_probe.controllers.matching import LabelSet
 from kruise_probe.controllers.readiness import Stopwatches
-from kruise_probe.controllers.state import PodResults, State
-from kruise_probe.controllers.writes import MARKS_INTERVAL_SECONDS, WriteCause
+from kruise_probe.controllers.state import State
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
+from kruise_probe.workqueue.slices import PODS_PER_STEP, Slices, Steps
 
 CATCH_UP_SECONDS: Final = 0.2
 """Requeue delay while the cache is behind the API server."""
 
 DELETION_CHECK_SECONDS: Final = 5.0
-"""Requeue interval of a marker whose deletion waits; after this time its status reports why."""
+"""After this time the status of a marker whose deletion waits reports why."""
 
-SLICE_SECONDS: Final = 0.004
-"""How long pods are counted before yielding to the event loop, some 256 pods."""
+CHECK_SECONDS: Final = 30.0
+"""Requeue interval of a marker with something that no event shows: the CRD prunes status fields, a deletion waits for long, or
+pods change for which the marker is not considered."""
 
-PRUNED_CHECK_SECONDS: Final = 30.0
-"""Requeue interval while the CRD prunes status fields, in case a new CRD keeps them."""
+BEYOND_SECONDS: Final = 5.0
+"""For how long the number of pods of a label set is kept."""
 
 
 class MarkerReconciler:
@@ -87,6 +73,9 @@ class MarkerReconciler:
         self._warned: dict[NamespacedName, set[_Warned]] = {}
         self._deleting_since: dict[NamespacedName, float] = {}
         self._lasting = Stopwatches()
+        self._probed: dict[LabelSet, int] = {}
+        self._forget_probed_at = 0.0
+        self._slices = Slices()
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
         marker = self._state.markers.get(key)
@@ -117,67 +106,48 @@ class MarkerReconciler:
     async def _update_status(
         self, marker: PodProbeMarker, compiled: CompiledMarker
     ) -> Result | None:
-        """Compute and write the status if the pause is over."""
+        """Compute and write the status if the pause is over, and all pods have been counted since the last edit."""
         pause = self._queues.status_pause_left(marker.key)
         if pause:
             return Result(pause, finished=False)
-        wanted = await self._compute_status(marker, compiled)
+        counts = self._state.tallies.of(compiled)
+        if counts is None:
+            return None  # enqueued when they have been counted
+        self._queues.record_status_update(marker.key)
+        beyond = self._pods_beyond(compiled)
+        wanted = self._status(marker, counts, beyond)
         await self._write_status(marker, wanted)
         self._warn(marker, wanted)
         checks = self._lasting.seconds_until_checks(marker.key)
-        if any(condition.reason == WRITES_LIMITED for condition in wanted.conditions):
-            checks.append(MARKS_INTERVAL_SECONDS)
         foreign_left = self._state.foreign.seconds_left(marker.key, loop_time())
         if foreign_left is not None:
             checks.append(foreign_left)
-        if marker.key in self._pruned:
-            checks.append(PRUNED_CHECK_SECONDS)
+        if beyond or marker.key in self._pruned:
+            checks.append(CHECK_SECONDS)
         return Result(min(checks)) if checks else None
 
-    async def _compute_status(
-        self, marker: PodProbeMarker, compiled: CompiledMarker
+    def _status(
+        self, marker: PodProbeMarker, counts: StatusCounts, beyond: int
     ) -> PodProbeMarkerStatus:
-        """Count in slices, as a marker may match all pods of a large cluster, and results must not wait.
-
-        A change during the count may be missed; it has enqueued another update.
-        """
-        pods = self._state.matching.pods_of(compiled)
-        counts = StatusCounts(compiled)
-        marker_sets: set[tuple[CompiledMarker, ...]] = {(compiled,)}
-        """The sets of markers that select pods of this marker."""
-        seconds = 0.0
-        time = asyncio.get_running_loop().time
-        started_at = time()
-        for pod in pods:
-            markers = self._state.matching.markers_of(pod)
-            marker_sets.add(markers)
-            if is_probed(pod) and self._state.node(pod.node) is not None:
-                self._count(counts, pod, markers)
-            elif pod.active and not pod.mirror:
-                counts.pending += 1
-            if time() - started_at >= SLICE_SECONDS:
-                seconds += time() - started_at
-                await asyncio.sleep(0)
-                started_at = time()
-        seconds += time() - started_at
-        self._queues.record_status_update(marker.key, seconds)
-        conflicts = {
-            conflict
-            for markers in marker_sets
-            for conflict in conflicts_of(compiled, claims_of(markers))
-        }
-        return marker_status(
+        alone = claims_of((counts.compiled,))
+        counts.add_left_out(beyond, TOO_MANY_MARKERS.reason)
+        errors: dict[str, str] = {}
+        for node in counts.nodes_behind:
+            error = self._state.spec(node).error
+            if error:
+                errors[node] = error
+        status = marker_status(
             marker,
-            conflicts=conflicts,
-            node_errors={
-                name: spec.error for name, spec in self._state.specs.items() if spec.error
-            },
-            facts=self._facts(counts, self._state.refusals_of(marker.key.name, pods)),
+            conflicts={*counts.conflicts, *conflicts_of(counts.compiled, alone)},
+            node_errors=errors,
+            facts=self._facts(counts),
             lasting=self._lasting.observe(marker.key, counts),
             now=self._state.now(),
         )
+        counts.add_left_out(-beyond, TOO_MANY_MARKERS.reason)
+        return status
 
-    def _facts(self, counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Facts:
+    def _facts(self, counts: StatusCounts) -> Facts:
         """The counts with what is known of the nodes that they name."""
         leases = self._state.leases
         holders = {node: leases.two_holders(node) for node in counts.of_daemon(TWO_DAEMONS)}
@@ -187,49 +157,29 @@ class MarkerReconciler:
             if node is not None and is_windows(node):
                 windows.add(name)
         foreign = self._state.foreign.of(counts.compiled.key, loop_time())
-        return Facts(counts, refusals, holders, windows, foreign)
+        return Facts(counts, counts.refusals, holders, windows, foreign)
 
-    def _count(self, counts: StatusCounts, pod: Pod, markers: tuple[CompiledMarker, ...]) -> None:
-        state, compiled, claims = self._state, counts.compiled, claims_of(markers)
-        results = state.results_of(pod, markers)
-        limit = results.left_out.get(compiled.key.name)
-        if (
-            results.by_provider
-            and state.options.serverless
-            and has_no_place_in_annotations(pod, compiled)
-        ):
-            limit = ANNOTATIONS_FULL
-        paused = not results.by_provider and (compiled.paused or pod.paused)
-        if limit is not None and not paused:
-            counts.add_left_out(pod, limit.reason)
-            return
-        is_reported_stale = REASON_DAEMON_STALE in [each.reason for each in pod.conditions]
-        states = shown_states(compiled, pod, results.states, results.why_stale)
-        if paused:  # The conditions stay as they are.
-            states = states_of_conditions(pod, claims)
-        if not results.by_provider and not state.spec(pod.node).is_altered:
-            entry = state.node_index.view(pod.node).entries.get(pod.uid)
-            counts.check_entry(pod, entry, paused=paused)
-        counts.paused += paused
-        is_absent = self._has_no_daemon(pod, results)
-        if results.why_stale if not paused else is_reported_stale:
-            counts.daemons[REASON_DAEMON_STALE, pod.node] += 1
-        elif is_absent and not paused:
-            counts.daemons[NO_DAEMON, pod.node] += 1
-        elif state.leases.two_holders(pod.node):
-            counts.daemons[TWO_DAEMONS, pod.node] += 1
-        counts.add_verdicts(verdicts_on(compiled, pod, results.states, is_absent=is_absent))
-        probes, now = len(claims.claims), asyncio.get_running_loop().time()
-        wait = state.limits.wait_seconds(pod.key, WriteCause.MARKS, probes=probes, now=now)
-        counts.writes_limited += wait > 0
-        invalid = () if paused else invalid_values(compiled, pod, claims, states)
-        counts.add(pod, states, invalid)
+    def _pods_beyond(self, marker: CompiledMarker) -> int:
+        """The pods for which the marker is not considered, as too many older ones select them. No event of these pods enqueues it."""
+        pods = 0
+        for label_set in self._state.matching.label_sets_of(marker):
+            if marker not in label_set.considered:
+                pods += self._probed_in(label_set)
+        return pods
 
-    def _has_no_daemon(self, pod: Pod, results: PodResults) -> bool:
-        """Whether the pod's node never showed a daemon. A virtual node has none; its provider reports with the feature gate."""
-        if results.by_provider:
-            return not self._state.options.serverless
-        return not results.states and self._state.leases.verdict(pod.node) is Verdict.ABSENT
+    def _probed_in(self, label_set: LabelSet) -> int:
+        """The pods that can be probed, for some seconds as they were counted for another marker."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._forget_probed_at:
+            self._probed.clear()
+            self._forget_probed_at = now + BEYOND_SECONDS
+        pods = self._probed.get(label_set)
+        if pods is None:
+            pods = 0
+            for pod in label_set.pods.values():
+                pods += is_probed(pod) and self._state.node(pod.node) is not None
+            self._probed[label_set] = pods
+        return pods
 
     async def _write_status(self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus) -> None:
         key, watches = marker.key, self._state.informers.markers.watches
@@ -267,47 +217,69 @@ class MarkerReconciler:
 
         If finalizers of others keep the marker, its status reports that nothing is left.
         """
+        state, key = self._state, marker.key
         finalizers = marker.metadata.finalizers
-        holding = self._state.node_index.nodes_holding(marker.key)
-        pod = None if holding else self._pod_with_stale_mark(compiled)
-        is_clean = not holding and pod is None
         now = asyncio.get_running_loop().time()
-        since = self._deleting_since.setdefault(marker.key, now)
-        if is_clean and any(
-            key.namespace == marker.key.namespace and sent_at <= since
-            for key, sent_at in self._state.writing.items()
-        ):
+        since = self._deleting_since.setdefault(key, now)
+        holding = state.node_index.nodes_holding(key)
+        pod: NamespacedName | None = None
+        if not holding and state.ending.get(key) is not None:
+            pod = await self._slices.run(self._pod_with_stale_mark(compiled))
+        is_clean = not holding and pod is None
+        if is_clean and self._is_writing(key.namespace, since):
             return Result(CATCH_UP_SECONDS, finished=False)
         if is_clean and MARKER_FINALIZER in finalizers:
             rest = tuple(each for each in finalizers if each != MARKER_FINALIZER)
             changed = await self._write_finalizers(marker, rest)
             return Result(CATCH_UP_SECONDS, finished=False) if changed is None or rest else None
-        is_late = is_clean or now - since >= DELETION_CHECK_SECONDS
-        pause = self._queues.status_pause_left(marker.key) if is_late else 0.0
-        if is_late and not pause:
-            self._queues.record_status_update(marker.key, 0.0)
-            marked = self._state.marked.of_marker(compiled)
-            status = deleted_status(
-                marker,
-                compiled.generation,
-                nodes=sorted(holding),
-                pod=pod,
-                refusals=self._state.refusals_of(marker.key.name, marked),
-                now=self._state.now(),
-            )
-            await self._write_status(marker, status)
-        return Result(pause or DELETION_CHECK_SECONDS, finished=False)
-
-    def _pod_with_stale_mark(self, compiled: CompiledMarker) -> NamespacedName | None:
-        """Return a pod that still carries a mark of the marker, or None."""
-        unowned = (
-            pod
-            for pod in self._state.matching.pods_of(compiled)
-            if any(unowned_marks(pod, compiled))
+        if is_clean:
+            state.ending.discard(key)
+        elif now - since < DELETION_CHECK_SECONDS:
+            return Result(DELETION_CHECK_SECONDS, finished=False)
+        pause = self._queues.status_pause_left(key)
+        if pause:
+            return Result(pause, finished=False)
+        self._queues.record_status_update(key)
+        status = deleted_status(
+            marker,
+            compiled.generation,
+            nodes=sorted(holding),
+            pod=pod,
+            refusals=self._refusals_of(compiled),
+            now=state.now(),
         )
-        for pod in chain(self._state.marked.of_marker(compiled), unowned):
-            if has_stale_mark(pod, compiled, claims_of(self._state.matching.markers_of(pod))):
-                return pod.key
+        await self._write_status(marker, status)
+        return None if is_clean else Result(CHECK_SECONDS, finished=False)
+
+    def _is_writing(self, namespace: str, since: float) -> bool:
+        """Whether a patch of a pod is in flight that began before `since`: it may write marks of the marker."""
+        for key, sent_at in self._state.writing.items():
+            if key.namespace == namespace and sent_at <= since:
+                return True
+        return False
+
+    def _refusals_of(self, compiled: CompiledMarker) -> dict[NamespacedName, str]:
+        """The pods with marks of the marker on which the API server refuses changes of it, and why."""
+        found: dict[NamespacedName, str] = {}
+        for key in self._state.refusals:
+            pod = self._state.pods.get(key) if key.namespace == compiled.key.namespace else None
+            if pod is not None and not pod.owned.isdisjoint(compiled.marks):
+                why = self._state.refusal_of(compiled.key.name, key)
+                if why:
+                    found[key] = why
+        return found
+
+    def _pod_with_stale_mark(self, compiled: CompiledMarker) -> Steps[NamespacedName | None]:
+        """A pod that still carries a mark of the marker, or None."""
+        matching = self._state.matching
+        marked = [*self._state.marked.of_marker(compiled)]
+        for number, pod in enumerate(marked + matching.pods_of(compiled), start=1):
+            if number <= len(marked) or unowned_marks(pod, compiled):
+                claims = claims_of(matching.considered_of(pod))
+                if StaleMarks(pod, claims).has_any_of(compiled):
+                    return pod.key
+            if number % PODS_PER_STEP == 0:
+                yield
         return None
 
     async def _write_finalizers(

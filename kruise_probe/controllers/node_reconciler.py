@@ -9,7 +9,6 @@ Differs: checks that the Node exists before it creates anything; an error on one
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,16 +19,16 @@ from kruise_probe.api.core import Node
 from kruise_probe.api.errors import KubeError, NotFound, first_line
 from kruise_probe.api.meta import NamespacedName, OwnerReference, with_node_owner
 from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
-from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
-from kruise_probe.controllers.budget import fit
+from kruise_probe.controllers.budget import fit_steps
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import is_probed, is_virtual, left_out_of, may_leave_out
-from kruise_probe.controllers.plan import plan
+from kruise_probe.controllers.limits import is_virtual
+from kruise_probe.controllers.plan import plan_steps
 from kruise_probe.controllers.state import UNKNOWN_SPEC, State, WrittenSpec
+from kruise_probe.workqueue.slices import Slices
 
 _probes_left_out: Final = Gauge(
     "kruise_probe_probes_left_out",
@@ -47,55 +46,65 @@ class NodeReconciler:
 
     def __init__(self, state: State, client: RestClient) -> None:
         self._state, self._queues, self._client = state, state.queues, client
+        self._slices = Slices()
+        self._left_out: Counter[str] = Counter()
+        """Probes of all nodes that a limit leaves out, by reason."""
 
     async def reconcile(self, name: str) -> None:
         node = self._state.node(name)
         stored = self._state.node_pod_probes.get(NamespacedName("", name))
         if node is None or is_virtual(node):
             await self._delete(stored)
-            self._record(name, None, {})
+            self._record(name, None)
             return
         current = stored.spec.pod_probes if stored is not None else ()
         known = self._state.spec(name)
-        wanted, written, ranks = self._decide(name, known, current)
+        wanted, written = await self._decide(name, known, current)
         present = stored.metadata.owner_references if stored is not None else None
         owners = with_node_owner(present or (), _owner(node))
         if stored is None or owners is not None or not _is_current(known, wanted, current):
             try:
                 kept = await self._write(node, stored, wanted, owners)
             except KubeError as error:
-                self._record(name, known._replace(error=first_line(str(error))), ranks)
+                self._record(name, known._replace(error=first_line(str(error))))
                 raise
             # The server may prune or default fields. These are remembered, so that no write is repeated.
             if kept != wanted:
                 written = written._replace(sent=wanted, stored=kept)
         elif wanted != current:
             written = written._replace(sent=known.sent, stored=known.stored)
-        self._record(name, written, ranks)
+        self._record(name, written)
 
-    def _decide(
+    async def _decide(
         self, name: str, known: WrittenSpec, current: tuple[PodProbe, ...]
-    ) -> tuple[tuple[PodProbe, ...], WrittenSpec, Mapping[NamespacedName, object]]:
-        """The entries that the node should have, what is then known of them, and the order of their markers."""
-        pods = self._state.pods_on(name)
-        matches: dict[str, tuple[CompiledMarker, ...]] = {
-            pod.uid: self._state.matching.markers_of(pod) for pod in pods
-        }
-        ranks = {marker.key: marker.order for of_pod in matches.values() for marker in of_pod}
-        wanted = plan(
-            pods,
-            lambda pod: matches[pod.uid],
-            current,
-            deleting=self._state.matching.all_deleting,
-            namespace=self._state.namespace,
+    ) -> tuple[tuple[PodProbe, ...], WrittenSpec]:
+        """The entries that the node should have, and what is then known of them."""
+        state = self._state
+        plan = await self._slices.run(
+            plan_steps(
+                state.pods_on(name),
+                state.matching.label_set_of,
+                current,
+                ending=self._ending_on(name),
+                namespace=state.namespace,
+            )
         )
-        written = WrittenSpec(left_out=_left_out(pods, matches))
-        if not _is_current(known, wanted, current):
-            wanted, no_room, count = fit(wanted, current, ranks)
-            if count:
-                left_out = {**written.left_out, REASON_NO_ROOM: count}
-                written = WrittenSpec(no_room=no_room, left_out=left_out)
-        return wanted, written, ranks
+        if _is_current(known, plan.entries, current):
+            return plan.entries, WrittenSpec(left_out=plan.left_out)
+        fitted = await self._slices.run(fit_steps(plan.parts, plan.others, current))
+        left_out = plan.left_out
+        if fitted.probes_left_out:
+            left_out = {**left_out, REASON_NO_ROOM: fitted.probes_left_out}
+        return fitted.entries, WrittenSpec(no_room=fitted.no_room, left_out=left_out)
+
+    def _ending_on(self, name: str) -> list[CompiledMarker]:
+        """The markers being deleted with entries on the node."""
+        found: list[CompiledMarker] = []
+        for key in self._state.node_index.markers_on(name):
+            marker = self._state.ending.get(key)
+            if marker is not None:
+                found.append(marker)
+        return found
 
     async def _write(
         self,
@@ -142,25 +151,28 @@ class NodeReconciler:
             with suppress(NotFound):
                 await self._client.delete(NODE_POD_PROBES, stored.key, uid=stored.uid)
 
-    def _record(
-        self, name: str, written: WrittenSpec | None, markers: Iterable[NamespacedName]
-    ) -> None:
+    def _record(self, name: str, written: WrittenSpec | None) -> None:
         """Record what is known of the spec; None if the node has none. Enqueue what it concerns."""
-        before, after = self._state.spec(name), written or UNKNOWN_SPEC
+        state = self._state
+        before, after = state.spec(name), written or UNKNOWN_SPEC
         if written is None:
-            self._state.specs.pop(name, None)
+            state.specs.pop(name, None)
         else:
-            self._state.specs[name] = written
+            state.specs[name] = written
         if before == after:
             return
-        for reason in LEFT_OUT_REASONS:
-            count = sum(spec.left_out.get(reason, 0) for spec in self._state.specs.values())
-            _probes_left_out.labels(reason).set(count)
-        self._queues.enqueue_status_of(filter(None, map(self._state.matching.markers.get, markers)))
+        if before.left_out != after.left_out:
+            self._left_out.update(after.left_out)
+            self._left_out.subtract(before.left_out)
+            for reason in LEFT_OUT_REASONS:
+                _probes_left_out.labels(reason).set(self._left_out[reason])
         altered = before.is_altered != after.is_altered
-        for pod in self._state.pods_on(name):
+        for pod in state.pods_on(name):
             if altered or before.no_room.get(pod.uid) != after.no_room.get(pod.uid):
                 self._queues.enqueue_pod(pod.key)
+                state.recount(pod.key)
+        if before.error != after.error:
+            state.enqueue_markers_on(name)
 
 
 def _is_current(
@@ -170,22 +182,6 @@ def _is_current(
     return wanted == current or (
         known.is_altered and (wanted, current) == (known.sent, known.stored)
     )
-
-
-def _left_out(
-    pods: Iterable[Pod], matches: Mapping[str, tuple[CompiledMarker, ...]]
-) -> Mapping[str, int]:
-    """Number of probes that the limits of a pod leave out, by reason."""
-    counts: Counter[str] = Counter()
-    if not may_leave_out({marker for each in matches.values() for marker in each}):
-        return counts
-    for pod in pods:
-        markers = matches[pod.uid]
-        left_out = left_out_of(pod, markers, ()) if is_probed(pod) else {}
-        for marker in markers:
-            if marker.key.name in left_out:
-                counts[left_out[marker.key.name].reason] += len(marker.probes)
-    return counts
 
 
 def _owner(node: Node) -> OwnerReference:

@@ -1,6 +1,9 @@
-"""Computes the NodePodProbe.spec of one node from its pods, the markers that match them, and the current spec.
+"""What one pod adds to the NodePodProbe.spec of its node. Pure functions.
 
-The current spec matters in two cases only. Entries of a marker being deleted stay until no pod of the node carries
+Pods of one template share their probes. What they add is computed once for each marker, and kept in a bounded cache with its
+size. So the spec of a node is put together without encoding or resolving anything again.
+
+The current spec matters in two cases only. Probes of a marker being deleted stay until no pod of the node carries
 its marks: marks are removed first, then the entry. Entries of namespaces that this manager does not manage stay.
 
 Source: Kruise pkg/controller/podprobemarker (updateNodePodProbes, convert*ProbeCheckPort).
@@ -9,8 +12,10 @@ names of sidecars are resolved; a container with a startup probe is added once i
 cannot be resolved stays in the spec, and the daemon reports it.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,67 +24,149 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import Container, Pod, containers_bytes
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
-from kruise_probe.controllers.claims import claims_of, has_stale_mark
+from kruise_probe.controllers.budget import (
+    NO_PROBES,
+    Group,
+    PodPart,
+    PodProbes,
+    group_of,
+    in_order,
+    pod_part,
+    pod_probes,
+)
+from kruise_probe.controllers.claims import StaleMarks, claims_of
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import entry_too_large, may_have_entry, select
+from kruise_probe.controllers.limits import (
+    TOO_MANY_MARKERS,
+    entry_too_large,
+    is_probed,
+    left_out_of,
+    may_have_entry,
+    may_leave_out,
+    select,
+)
+from kruise_probe.controllers.matching import LabelSet
+from kruise_probe.workqueue.slices import PODS_PER_STEP, Steps
 
-Matches = Callable[[Pod], tuple[CompiledMarker, ...]]
-"""The markers whose selectors match a pod, including those being deleted."""
+LabelSetOf = Callable[[Pod], LabelSet | None]
 
 
-def plan(
+class Plan(NamedTuple):
+    """What the pods of a node need.
+
+    Attributes:
+        entries: all of them, also if they do not fit into one object; ordered by namespace and name.
+        others: those of other managers among them.
+        left_out: number of probes that the limits of a pod leave out, by reason.
+    """
+
+    entries: tuple[PodProbe, ...]
+    parts: Sequence[PodPart]
+    others: Sequence[PodProbe]
+    left_out: Mapping[str, int]
+
+
+class _Template(NamedTuple):
+    """What pods with the same markers and containers have in common."""
+
+    probes: PodProbes
+    left_out: Mapping[str, int]
+
+
+def plan_steps(
     pods: Iterable[Pod],
-    matches: Matches,
+    label_set_of: LabelSetOf,
     current: Sequence[PodProbe],
     *,
-    deleting: Mapping[NamespacedName, CompiledMarker],
+    ending: Sequence[CompiledMarker] = (),
     namespace: str = "",
-) -> tuple[PodProbe, ...]:
-    """The entries that the node's NodePodProbe should hold, ordered by namespace and name.
+) -> Steps[Plan]:
+    """What the node's NodePodProbe should hold.
 
-    `pods` are all pods of the node. `deleting` holds the markers being deleted. A non-empty `namespace` is the only one managed: entries of others in `current` stay.
+    `pods` are all pods of the node. `ending` are the markers being deleted that have probes in `current`. A non-empty
+    `namespace` is the only one managed: entries of others in `current` stay.
     """
     pods = list(pods)
-    remaining = _probes_of_deleted_markers(pods, matches, current, deleting) if deleting else {}
-    entries: list[PodProbe] = []
-    for pod in pods:
-        if may_have_entry(pod):
-            probes = probes_of_pod(pod, matches(pod))
-            if pod.active:
-                probes += remaining.get(pod.uid, ())
+    fixed: Mapping[str, tuple[ContainerProbe, ...]] = {}
+    if ending:
+        unfinished = yield from _unfinished(pods, label_set_of, ending)
+        fixed = _probes_of(unfinished, current)
+    templates: dict[object, _Template] = {}
+    parts: list[PodPart] = []
+    left_out: Counter[str] = Counter()
+    for number, pod in enumerate(pods, start=1):
+        label_set = label_set_of(pod)
+        if (label_set is not None or fixed) and may_have_entry(pod):
+            of_pod, of_limits = _template_of(pod, label_set, templates)
+            if is_probed(pod):
+                left_out.update(of_limits)
+            stays = fixed.get(pod.uid, ()) if pod.active else ()
+            probes = of_pod.probes + stays
             if probes:
-                entries.append(PodProbe(pod.name, pod.namespace, pod.uid, pod.ip, probes))
+                entry = PodProbe(pod.name, pod.namespace, pod.uid, pod.ip, probes)
+                parts.append(pod_part(entry, of_pod, stays))
+        if number % PODS_PER_STEP == 0:
+            yield
+    others: list[PodProbe] = []
     if namespace:
-        entries += [each for each in current if each.namespace != namespace]
-    entries.sort(key=lambda entry: (entry.namespace, entry.name, entry.uid))
-    return tuple(entries)
+        others += [entry for entry in current if entry.namespace != namespace]
+    return Plan(in_order([*(part.entry for part in parts), *others]), parts, others, left_out)
 
 
-def probes_of_pod(pod: Pod, markers: tuple[CompiledMarker, ...]) -> tuple[ContainerProbe, ...]:
+def _template_of(pod: Pod, label_set: LabelSet | None, known: dict[object, _Template]) -> _Template:
+    if label_set is None:
+        return _Template(NO_PROBES, {})
+    key = (label_set, pod.containers, pod.started, pod.paused, pod.deleting)
+    template = known.get(key)
+    if template is None:
+        considered = label_set.considered
+        probes = NO_PROBES if pod.paused else _probes_of_pod(pod, considered)
+        template = known[key] = _Template(probes, _left_out(pod, label_set))
+    return template
+
+
+def _probes_of_pod(pod: Pod, considered: tuple[CompiledMarker, ...]) -> PodProbes:
     """The probes of a pod that can be probed, ordered by marker and by position in the marker's list."""
-    if pod.paused:
-        return ()
-    probes: tuple[ContainerProbe, ...] = ()
-    for marker in select(markers).considered:
-        if not marker.paused:
-            probes += probes_of_marker(marker, pod.containers, pod.started, pod.deleting)
-    return probes
+    groups: list[Group] = []
+    for marker in select(considered).considered:
+        if marker.paused:
+            continue
+        group = probes_of_marker(marker, pod.containers, pod.started, pod.deleting)
+        if group.probes:
+            groups.append(group)
+    return pod_probes(groups)
+
+
+def _left_out(pod: Pod, label_set: LabelSet) -> Mapping[str, int]:
+    """Number of probes that the limits of a pod leave out, by reason."""
+    counts: Counter[str] = Counter()
+    considered = label_set.considered
+    if not may_leave_out(considered):
+        return counts
+    reasons = left_out_of(pod, considered, ())
+    for marker in considered:
+        limit = reasons.get(marker.key.name)
+        if limit is not None:
+            counts[limit.reason] += len(marker.probes)
+    if label_set.probes_beyond:
+        counts[TOO_MANY_MARKERS.reason] += label_set.probes_beyond
+    return counts
 
 
 _EntryKey = tuple[int, tuple[Container, ...], frozenset[str], bool]
 """Serial of the marker, containers of the pod, which of them have started, and whether the pod is terminating."""
 
 
-def _size(key: _EntryKey, probes: tuple[ContainerProbe, ...]) -> int:
+def _size(key: _EntryKey, group: Group) -> int:
     _, containers, started, _ = key
     return (
         containers_bytes(containers)
         + sizes_of(started)
-        + decoded_bytes(msgspec.json.encode(probes))
+        + decoded_bytes(msgspec.json.encode(group.probes))
     )
 
 
-_entries = Cache[_EntryKey, tuple[ContainerProbe, ...]](_size)
+_entries = Cache[_EntryKey, Group](_size)
 
 
 def probes_of_marker(
@@ -87,53 +174,56 @@ def probes_of_marker(
     containers: tuple[Container, ...],
     started: frozenset[str],
     is_terminating: bool = False,
-) -> tuple[ContainerProbe, ...]:
-    """The probes of `marker` for a pod with these containers: the same tuple for every pod of one template.
+) -> Group:
+    """The probes of `marker` for a pod with these containers: the same object for every pod of one template.
 
-    Skips a probe if its container is missing, or is a plain init or an ephemeral container. Returns nothing if the
+    Skips a probe if its container is missing, or is a plain init or an ephemeral container. There are none if the
     entry exceeds its limit. The marker's status reports both.
     """
     key = (marker.serial, containers, started, is_terminating)
     return _entries.find(key, partial(_entry_of, marker))
 
 
-def _entry_of(marker: CompiledMarker, key: _EntryKey) -> tuple[ContainerProbe, ...]:
+def _entry_of(marker: CompiledMarker, key: _EntryKey) -> Group:
     _, containers, started, is_terminating = key
-    by_name = {each.name: each for each in containers}
-    if entry_too_large(marker, by_name):
-        return ()
+    by_name = {container.name: container for container in containers}
     probes: list[ContainerProbe] = []
-    for each in marker.probes:
-        container = by_name.get(each.container)
-        if container is None or (is_terminating and not each.runs_while_terminating):
-            continue
-        if container.has_startup_probe and container.name not in started:
-            continue
-        probes.append(each.on(container))
-    return tuple(probes)
+    if not entry_too_large(marker, by_name):
+        for probe in marker.probes:
+            container = by_name.get(probe.container)
+            if container is None or (is_terminating and not probe.runs_while_terminating):
+                continue
+            if container.has_startup_probe and container.name not in started:
+                continue
+            probes.append(probe.on(container))
+    return group_of(marker.key.name, marker.order, tuple(probes))
 
 
-def _probes_of_deleted_markers(
-    pods: Sequence[Pod],
-    matches: Matches,
-    current: Sequence[PodProbe],
-    deleting: Mapping[NamespacedName, CompiledMarker],
-) -> dict[str, tuple[ContainerProbe, ...]]:
-    """By pod uid: the current probes of markers being deleted whose marks are still on pods of this node."""
-    unfinished = {
-        marker.key
-        for marker in deleting.values()
-        if any(
-            pod.namespace == marker.key.namespace
-            and has_stale_mark(pod, marker, claims_of(matches(pod)))
-            for pod in pods
-        )
-    }
-    return {
-        entry.uid: tuple(
-            probe
-            for probe in entry.probes
-            if NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker) in unfinished
-        )
-        for entry in current
-    }
+def _unfinished(
+    pods: Sequence[Pod], label_set_of: LabelSetOf, ending: Sequence[CompiledMarker]
+) -> Steps[set[NamespacedName]]:
+    """The markers being deleted whose marks are still on pods of this node."""
+    unfinished: set[NamespacedName] = set()
+    for number, pod in enumerate(pods, start=1):
+        label_set = label_set_of(pod)
+        stale = StaleMarks(pod, claims_of(label_set.considered if label_set is not None else ()))
+        for marker in ending:
+            if marker.key.namespace != pod.namespace or marker.key in unfinished:
+                continue
+            if stale.has_any_of(marker):
+                unfinished.add(marker.key)
+        if number % PODS_PER_STEP == 0:
+            yield
+    return unfinished
+
+
+def _probes_of(
+    markers: set[NamespacedName], current: Sequence[PodProbe]
+) -> Mapping[str, tuple[ContainerProbe, ...]]:
+    """By pod uid, the current probes of these markers."""
+    found: dict[str, list[ContainerProbe]] = defaultdict(list)
+    for entry in current:
+        for probe in entry.probes:
+            if NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker) in markers:
+                found[entry.uid].append(probe)
+    return {uid: tuple(probes) for uid, probes in found.items()}

@@ -67,7 +67,8 @@ class PodReconciler:
             self._limits.forget(key)
             return None
         ended = self._state.ended.get(key, NOTHING_OWNED)
-        markers = self._state.matching.markers_of(pod)
+        markers = self._state.matching.considered_of(pod)
+        ending = self._state.ending.selecting(pod)
         claims, results = claims_of(markers), self._state.results_of(pod, markers)
         changes = marking(
             pod,
@@ -77,7 +78,7 @@ class PodReconciler:
             left_out=results.left_out,
             writes_conditions=not results.by_provider,
             edited=pending.edited if pending else (),
-            ended=ended.union(*[marks_of(pod, marker) for marker in markers if marker.deleting]),
+            ended=ended.union(*[marks_of(pod, marker) for marker in ending]),
             now=self._state.now(),
         )
         if changes is None:
@@ -89,7 +90,7 @@ class PodReconciler:
         if wait > 0:
             _writes_delayed.labels(cause).inc()
             if cause not in (WriteCause.MESSAGE, WriteCause.FINISHED):
-                self._queues.enqueue_status_of(markers)
+                self._state.recount(key)
             return Result(None if wait == math.inf else wait, finished=False)
         try:
             self._state.writing[key] = time()
@@ -192,5 +193,6 @@ class PodReconciler:
         if self._state.refusals.get(pod.key, {}) == refusals:
             return
         self._state.refusals[pod.key] = refusals
-        deleting = self._state.matching.deleting(pod.namespace).values()
-        self._queues.enqueue_status_of({*self._state.matching.markers_of(pod), *deleting})
+        self._state.recount(pod.key)
+        ending = self._state.ending.naming(pod.namespace, pod.owned)
+        self._queues.enqueue_ending(ending)

@@ -23,12 +23,14 @@ from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
+from kruise_probe.controllers.backlog import Backlog
 from kruise_probe.controllers.budget import NoRoom
 from kruise_probe.controllers.claims import Claim, claims_of, unowned_marks
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.controllers.counts import Tallies
 from kruise_probe.controllers.daemon_leases import DaemonLeases
 from kruise_probe.controllers.foreign import ForeignChange, ForeignChanges, foreign_changes
-from kruise_probe.controllers.indexes import MarkedPods, Matching, NodePodProbeIndex
+from kruise_probe.controllers.indexes import EndingMarkers, MarkedPods, NodePodProbeIndex
 from kruise_probe.controllers.limits import (
     NOTHING_LEFT_OUT,
     LeftOut,
@@ -39,6 +41,7 @@ from kruise_probe.controllers.limits import (
     reported_without_room,
 )
 from kruise_probe.controllers.marking import States, states_of_conditions
+from kruise_probe.controllers.matching import Considered, Matching
 from kruise_probe.controllers.writes import EVERY_MARKER, WriteLimits
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
@@ -58,8 +61,8 @@ GATHER_SECONDS: Final = 0.05
 STATUS_INTERVAL_SECONDS: Final = 1.0
 """Minimum time between two status updates of one marker. Thousands of pods may change in it."""
 
-STATUS_PAUSE_PER_SECOND: Final = 50.0
-"""Pause after a status update, per second that it took: counting pods uses at most 2 % of the CPU."""
+COUNT_SECONDS: Final = 0.2
+"""Delay of counting a pod, which is counted once for all of its changes in this time."""
 
 _namespace_of = attrgetter("namespace")
 """Group of a pod's or marker's key: the queues serve namespaces in turn."""
@@ -137,8 +140,25 @@ class PodResults(NamedTuple):
     left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT
 
 
+class Visit(NamedTuple):
+    """What a change of markers means for a pod that waits for it.
+
+    Attributes:
+        before: the markers as they were, which may have written marks to the pod.
+        marks: its marks may change, not only its entry.
+    """
+
+    before: tuple[CompiledMarker, ...]
+    marks: bool
+
+    def and_also(self, later: "Visit | None") -> "Visit":
+        if later is None or later == self:
+            return self
+        return Visit(self.before + later.before, self.marks or later.marks)
+
+
 class Queues:
-    """One queue for each controller; closed until the manager leads. Call its methods within the running loop."""
+    """One queue for each controller; closed until the manager leads, except `visits`. Call its methods within the running loop."""
 
     def __init__(self) -> None:
         self.pods: Final[WorkQueue[NamespacedName]] = WorkQueue(
@@ -149,11 +169,15 @@ class Queues:
             name="podprobemarker", group_of=_namespace_of, is_open=False
         )
         self.daemons: Final[WorkQueue[str]] = WorkQueue(name="daemons", is_open=False)
+        self.visits: Final[WorkQueue[str]] = WorkQueue(name="podvisits")
+        """Namespaces with pods of changed markers."""
+        self.counts: Final[WorkQueue[str]] = WorkQueue(name="podcounts", is_open=False)
+        """Namespaces with pods to count."""
         self._next_at = -math.inf
         self._status_not_before: dict[NamespacedName, float] = {}
 
     def open(self) -> None:
-        for queue in (self.pods, self.nodes, self.markers, self.daemons):
+        for queue in (self.pods, self.nodes, self.markers, self.daemons, self.counts):
             queue.is_open = True
 
     def enqueue_pod(self, key: NamespacedName, *, resynced: bool = False) -> None:
@@ -165,16 +189,20 @@ class Queues:
         if name:
             self._enqueue(self.nodes, name, GATHER_SECONDS, resynced)
 
-    def enqueue_status_of(self, markers: Iterable[CompiledMarker]) -> None:
-        """Enqueue status updates after their pause; of markers being deleted at once: the finalizer may be removed now."""
+    def enqueue_status_of(self, markers: Iterable[NamespacedName]) -> None:
+        """Enqueue status updates after their pause."""
         for marker in markers:
-            pause = 0.0 if marker.deleting else self.status_pause_left(marker.key)
-            self.markers.add_after(marker.key, pause)
+            self.markers.add_after(marker, self.status_pause_left(marker))
 
-    def record_status_update(self, key: NamespacedName, seconds: float) -> None:
-        """Record the end of a status update that took `seconds`."""
-        pause = max(STATUS_INTERVAL_SECONDS, seconds * STATUS_PAUSE_PER_SECOND)
-        self._status_not_before[key] = asyncio.get_running_loop().time() + pause
+    def enqueue_ending(self, markers: Iterable[CompiledMarker]) -> None:
+        """Enqueue markers being deleted: the finalizer may be removed now."""
+        for marker in markers:
+            self.markers.add_after(marker.key, GATHER_SECONDS)
+
+    def record_status_update(self, key: NamespacedName) -> None:
+        """Record a status update."""
+        now = asyncio.get_running_loop().time()
+        self._status_not_before[key] = now + STATUS_INTERVAL_SECONDS
 
     def status_pause_left(self, key: NamespacedName) -> float:
         """Seconds of the pause after the last status update; 0.0 if it is over, within the tolerance of timers."""
@@ -219,6 +247,12 @@ class State:
         self.markers: Final = informers.markers.lister
         self.node_pod_probes: Final = informers.node_pod_probes.lister
         self.matching: Final = Matching(informers.pods.lister.list)
+        self.visits: Final[Backlog[Visit]] = Backlog()
+        """Pods of changed markers."""
+        self.uncounted: Final[Backlog[bool]] = Backlog()
+        """Pods that may add something else to the counts of their markers than they did."""
+        self.tallies: Final = Tallies()
+        self.ending: Final = EndingMarkers()
         self.marked: Final = MarkedPods()
         self.leases: Final = DaemonLeases()
         self.foreign: Final = ForeignChanges()
@@ -245,18 +279,38 @@ class State:
         return self.pods.by_index(BY_NODE, node)
 
     def enqueue_pods_on(self, node: str) -> None:
-        """Enqueue all pods of a node and the status of their markers."""
+        """Enqueue all pods of a node and the status of their markers, and count the pods."""
         for pod in self.pods_on(node):
-            markers = self.matching.markers_of(pod)
-            if markers:
+            if self.matching.considered_of(pod):
                 self.queues.enqueue_pod(pod.key)
-                self.queues.enqueue_status_of(markers)
+                self.recount(pod.key)
+        self.enqueue_markers_on(node)
+
+    def enqueue_markers_on(self, node: str) -> None:
+        """Enqueue the status of all markers of the pods of a node."""
+        sets = {self.matching.considered_of(pod): None for pod in self.pods_on(node)}
+        for considered in sets:
+            self.queues.enqueue_status_of([marker.key for marker in considered])
+
+    def recount(self, pod: NamespacedName) -> None:
+        """Count a pod again after COUNT_SECONDS, and enqueue the markers whose counts changed."""
+        counts = self.queues.counts
+        if counts.is_open:
+            self.uncounted.put(pod, True)
+            if pod.namespace not in counts.delayed:
+                counts.add_after(pod.namespace, COUNT_SECONDS)
+
+    def recount_marker(self, marker: NamespacedName) -> None:
+        """Enqueue the status of a marker once the pods that wait have been counted."""
+        if self.queues.counts.is_open:
+            self.uncounted.put_marker(marker)
+            self.queues.counts.add(marker.namespace)
 
     def observe_foreign(self, old: Pod, new: Pod) -> None:
         """Record what an update that is not ours changed of our marks."""
         if not self.queues.pods.is_open or old.owned is NOTHING_OWNED:
             return  # A standby sees the writes of the leader.
-        claims = claims_of(self.matching.markers_of(new))
+        claims = claims_of(self.matching.considered_of(new))
         for change in foreign_changes(old, new, claims):
             self.record_foreign(claims.owners[change.mark], change)
 
@@ -264,9 +318,7 @@ class State:
         """Record a change of a mark of `owner`, for the status of its marker."""
         marker = NamespacedName(change.pod.namespace, ProbeName.parse(owner.name).marker)
         self.foreign.record(marker, change, loop_time())
-        compiled = self.matching.markers.get(marker)
-        if compiled is not None:
-            self.queues.enqueue_status_of([compiled])
+        self.queues.enqueue_status_of([marker])
 
     def index_pod(self, old: Pod | None, new: Pod) -> None:
         """Index a new or changed pod."""
@@ -279,6 +331,8 @@ class State:
         self.limits.forget(pod.key)
         self.ended.pop(pod.key, None)
         self.refusals.pop(pod.key, None)
+        self.visits.discard(pod.key)
+        self.queues.enqueue_status_of(self.tallies.remove_pod(pod.uid))
 
     def record_ended(self, pod: Pod, markers: Iterable[CompiledMarker]) -> None:
         """Record the unowned marks of markers, as they were, that may not write to `pod` any more."""
@@ -286,25 +340,33 @@ class State:
         if found:
             self.ended[pod.key] = found | self.ended.get(pod.key, NOTHING_OWNED)
 
-    def index_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
-        """Index a new marker, or one whose spec or deletion changed; return it before and after."""
+    def index_marker(
+        self, marker: PodProbeMarker
+    ) -> tuple[CompiledMarker | None, CompiledMarker, list[Pod]]:
+        """Index a new marker, or one whose spec or deletion changed.
+
+        Return it before and after, and the pods for which other markers are considered now.
+        """
         before = self.matching.markers.get(marker.key)
         after = compile_marker(marker, allowed_labels=self.options.allowed_labels)
-        self.matching.set_marker(after)
-        return before, after
+        pods = self.matching.set_marker(after)
+        if after.deleting:
+            self.ending.add(after)
+        return before, after, pods
 
     def remove_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
-        """Remove a marker; return it and the pods that it matched."""
+        """Remove a marker; return it and the pods for which it was considered."""
         removed = self.matching.markers[marker.key]
-        pods = self.matching.pods_of(removed)  # while they are indexed for it
-        self.matching.remove_marker(marker.key)
+        pods = self.matching.remove_marker(marker.key)
+        self.ending.discard(marker.key)
+        self.tallies.forget_marker(marker.key)
         return removed, pods
 
     def spec(self, node: str) -> WrittenSpec:
         return self.specs.get(node, UNKNOWN_SPEC)
 
-    def results_of(self, pod: Pod, markers: tuple[CompiledMarker, ...]) -> PodResults:
-        """The results of `pod`, which `markers` select; those of a finished pod do not count any more."""
+    def results_of(self, pod: Pod, markers: Considered) -> PodResults:
+        """The results of `pod`, for which `markers` are considered; those of a finished pod do not count any more."""
         node = self.node(pod.node)
         if node is None or pod.finished:
             return PodResults(by_provider=is_virtual(node))
@@ -326,13 +388,9 @@ class State:
         states = self.node_index.states_of(pod, () if spec and spec.is_altered else markers)
         return PodResults(states, self.leases.why_stale(pod.node), left_out=left_out)
 
-    def refusals_of(self, marker: str, pods: Iterable[Pod]) -> dict[NamespacedName, str]:
-        """The pods on which the API server refuses marks of `marker`, and why."""
-        if not self.refusals:
-            return {}
-        of_pods = ((pod.key, self.refusals.get(pod.key, {})) for pod in pods)
-        return {
-            key: why
-            for key, refusals in of_pods
-            if (why := refusals.get(marker) or refusals.get(EVERY_MARKER))
-        }
+    def refusal_of(self, marker: str, pod: NamespacedName) -> str:
+        """Why the API server refuses marks of `marker` on a pod, or empty."""
+        refusals = self.refusals.get(pod)
+        if not refusals:
+            return ""
+        return refusals.get(marker) or refusals.get(EVERY_MARKER, "")

@@ -57,6 +57,11 @@ STREAM_IDLE_SECONDS: Final = 10.0
 
 After two attempts, or one of 30 s, the reflector lists in pages from then on."""
 
+STEP_SECONDS: Final = 0.01
+"""How long objects are handled before other tasks run."""
+GAP_SECONDS: Final = 0.0005
+"""After a longer time without an object, other tasks have run."""
+
 SERVER_ERRORS: Final = 3
 """After this many 5xx responses without an event in between, the version is dropped and the list is read in pages.
 After an etcd restore, or behind a server that lags permanently, "too large resource version" never ends.
@@ -153,6 +158,7 @@ class Reflector(Generic[T]):
         self._lists_total = _lists_total.labels(name)
         self._watches_total = _watches_total.labels(name)
         self._backoff = Backoff()
+        self._handled_at = self._busy_seconds = 0.0
         self._resource_version = ""
         self._unfinished_streams = 0
         self._server_errors = 0
@@ -289,7 +295,9 @@ class Reflector(Generic[T]):
             )
             self._record_activity()
             for obj in page.items:
+                began_at = loop_time()
                 self._replica.listed(obj)
+                await self._pause_after(began_at)
             for item in page.undecodable:
                 self._replica.listed_undecodable(item)
             continue_token = page.continue_token
@@ -320,7 +328,9 @@ class Reflector(Generic[T]):
                 async for event in events:
                     self._record_event()
                     self._server_errors = 0
+                    began_at = loop_time()
                     self._replica.apply(event)
+                    await self._pause_after(began_at)
                     version = event.resource_version
                     if version and not is_older(version, self._resource_version):
                         self._resource_version = version
@@ -348,6 +358,20 @@ class Reflector(Generic[T]):
                 raise _StreamRefused(str(error)) from error
             raise
 
+    async def _pause_after(self, began_at: float) -> None:
+        """After an object whose handlers began at this loop time: let other tasks run, if those of its step took long.
+
+        A page, or the buffer of a connection, holds hundreds of objects.
+        """
+        now = loop_time()
+        if began_at - self._handled_at > GAP_SECONDS:
+            self._busy_seconds = 0.0
+        self._handled_at = now
+        self._busy_seconds += now - began_at
+        if self._busy_seconds >= STEP_SECONDS:
+            self._busy_seconds = 0.0
+            await asyncio.sleep(0)
+
     async def _take_initial_events(self, events: AsyncIterator[WatchEvent[T]]) -> None:
         """Apply a streaming list up to the bookmark that ends it.
 
@@ -364,6 +388,7 @@ class Reflector(Generic[T]):
         try:
             async with limit:
                 async for event in events:
+                    began_at = loop_time()
                     self._record_event()
                     if event.initial_events_end:
                         self._finish_list(event.resource_version)
@@ -376,6 +401,7 @@ class Reflector(Generic[T]):
                         self._replica.listed(event.object)
                     elif event.undecodable is not None:
                         self._replica.listed_undecodable(event.undecodable)
+                    await self._pause_after(began_at)
                     now = loop_time()
                     # Rescheduling at each event would cost more than the event.
                     if now > checked_at + 1.0:

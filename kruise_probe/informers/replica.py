@@ -8,7 +8,8 @@ exists on the server, so nothing that depends on it may be cleaned up.
 
 The response to our own write is stored at once, so that a reconcile never reads the object before the write and repeats it.
 The handlers know an own write by its key in `own_writes`. The event of that version then changes nothing. An older event of
-the object shows that another client wrote in between, so the handlers are called once more. A list may replace these events, so
+the object shows that another client wrote in between, so the handlers are called once more, with the object before our write
+and the stored one. A list may replace these events, so
 they are called then as well.
 
 Source: client-go tools/cache/store.go, thread_safe_store.go, listers.go, delta_fifo.go (Replace), reflector.go (syncWith),
@@ -72,11 +73,12 @@ class Indexer(Generic[T]):
     """Read side of the store, like a lister in client-go. Objects are shared and frozen.
 
     Attributes:
-        own_writes: keys whose stored object is the response to our own write, until an event or list of the object arrives.
+        own_writes: keys whose stored object is the response to our own write, until an event or list of the object arrives;
+            with the object before our first such write, None if there was none.
     """
 
     def __init__(self) -> None:
-        self.own_writes: Final[set[NamespacedName]] = set()
+        self.own_writes: Final[dict[NamespacedName, T | None]] = {}
         self._objects: dict[NamespacedName, T] = {}
         self._indexers: dict[str, IndexFunc[T]] = {}
         self._indices: dict[str, dict[Hashable, dict[NamespacedName, T]]] = {}
@@ -150,7 +152,7 @@ class Replica(Indexer[T]):
         """Start a list, and discard an unfinished one before it."""
         self._unconfirmed = set(self._objects)
         for key in sorted(self.own_writes):
-            self.own_writes.discard(key)
+            self.own_writes.pop(key, None)
             self._updated(self._objects[key], self._objects[key])
 
     def listed(self, obj: T) -> None:
@@ -164,7 +166,7 @@ class Replica(Indexer[T]):
         if stored is not None and key in self.own_writes:
             if is_older(obj.resource_version, stored.resource_version):
                 return
-            self.own_writes.discard(key)
+            self.own_writes.pop(key, None)
             self._updated(stored, stored)
         self._put(key, stored, obj)
 
@@ -192,10 +194,10 @@ class Replica(Indexer[T]):
             return
         key = obj.key
         stored, own_write = self._objects.get(key), key in self.own_writes
-        self.own_writes.discard(key)
+        before = self.own_writes.pop(key, None)
         if stored is not None and is_older(event.resource_version, stored.resource_version):
             if own_write:
-                self._updated(obj, stored)
+                self._updated(before or obj, stored)
             return
         self._unconfirmed.discard(key)
         if event.type is EventType.DELETED:
@@ -215,7 +217,7 @@ class Replica(Indexer[T]):
         if not version:
             self._unconfirmed.add(key)
         if not version or is_older(version, obj.resource_version):
-            self.own_writes.add(key)
+            self.own_writes.setdefault(key, stored)
             self._put(key, stored, obj)
 
     def resync(self, key: NamespacedName) -> None:
@@ -258,7 +260,7 @@ class Replica(Indexer[T]):
 
     def _remove(self, key: NamespacedName) -> None:
         self._undecodable.pop(key, None)
-        self.own_writes.discard(key)
+        self.own_writes.pop(key, None)
         last_known = self._objects.pop(key, None)
         if last_known is not None:
             self._index(key, last_known, None)

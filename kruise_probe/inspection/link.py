@@ -139,7 +139,7 @@ class ProbeContext(NamedTuple):
     def planned(self, started: frozenset[str]) -> ContainerProbe:
         """The probe as the manager sends it to the node once the containers `started`."""
         planned = probes_of_marker(self.marker, self.pod.containers, started)
-        return next(each for each in planned if each.name == self.name)
+        return next(probe for probe in planned.probes if probe.name == self.name)
 
     @property
     def is_outdated(self) -> bool:

@@ -22,7 +22,8 @@ from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.daemon_leases import is_outlived, why_stale
-from kruise_probe.controllers.indexes import Matching, NodePodProbeIndex
+from kruise_probe.controllers.indexes import NodePodProbeIndex
+from kruise_probe.controllers.matching import Matching
 
 MAX_MESSAGE: Final = 200
 """Maximum characters of a container's termination message."""

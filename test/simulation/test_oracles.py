@@ -1,6 +1,6 @@
 """Each oracle fails on a product that is broken in the way that it looks for, and on the whole one it does not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -64,7 +64,12 @@ def raising_afterwards(owner: Any, name: str) -> Break:
 
 def finalize_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NodePodProbeIndex, "nodes_holding", returning(frozenset()))
-    monkeypatch.setattr(markers.MarkerReconciler, "_pod_with_stale_mark", returning(None))
+    monkeypatch.setattr(markers.MarkerReconciler, "_pod_with_stale_mark", _no_pod)
+
+
+def _no_pod(*_: object) -> Iterator[None]:
+    """Steps without a result."""
+    yield from ()
 
 
 CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {

@@ -54,8 +54,8 @@ async def running_manager(
     build(manager, ManagerOptions(system_namespace, **options))
     before = _panics()
     async with AsyncExitStack() as stack:
-        for informer in manager.informers:
-            _ = await stack.enter_async_context(background(informer.run()))
+        for runs in (*manager.services, *manager.informers):
+            _ = await stack.enter_async_context(background(runs.run()))
         for informer in manager.informers:
             await informer.wait_for_sync()
         _ = await stack.enter_async_context(background(_lead(manager, follows_seconds)))

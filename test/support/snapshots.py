@@ -20,8 +20,10 @@ from support.wire import Json
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.controllers.compiled import compile_marker
-from kruise_probe.controllers.plan import plan
+from kruise_probe.controllers.matching import Matching
+from kruise_probe.controllers.plan import plan_steps
 from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
+from kruise_probe.workqueue.slices import at_once
 
 NOW = datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)
 FRESH = "2026-01-01T00:01:20.000000Z"
@@ -72,12 +74,10 @@ def snapshot(
     found = list(seen) if seen is not None else [seen_pod(each) for each in pods]
     decoded = [MARKERS.decode(msgspec.json.encode(each)) for each in markers]
     compiled = [compile_marker(each) for each in decoded]
-    entries = plan(
-        found,
-        lambda pod: tuple(each for each in compiled if each.selector.matches(pod.labels)),
-        (),
-        deleting={},
-    )
+    matching = Matching(lambda: found)
+    for each in compiled:
+        matching.set_marker(each)
+    entries = at_once(plan_steps(found, matching.label_set_of, ())).entries
     report = npp_wire(
         entries=msgspec.to_builtins(entries) if planned else (),
         statuses=[

@@ -5,7 +5,6 @@ import pytest
 from contract.contract_api import Api, node_pod_probe
 
 from kruise_probe.api.core import ExecAction, Probe
-from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import (
     MAX_OBJECT_BYTES,
@@ -45,10 +44,8 @@ def status_of(spec: NodePodProbeSpec, message: str) -> NodePodProbeStatus:
 
     return NodePodProbeStatus(
         tuple(
-            PodProbeStatus(
-                each.name, each.namespace, each.uid, tuple(map(state, each.probes or ()))
-            )
-            for each in spec.pod_probes or ()
+            PodProbeStatus(each.name, each.namespace, each.uid, tuple(map(state, each.probes)))
+            for each in spec.pod_probes
         )
     )
 
@@ -99,5 +96,9 @@ async def test_a_status_of_500_pods_with_three_full_messages_is_stored(
 
 async def test_the_largest_spec_of_the_manager_leaves_room_for_every_state(api: Api) -> None:
     spec = spec_of(1500)
-    entries = budget.fit(spec.pod_probes or (), (), {NamespacedName("default", "game"): 0}).entries
+    parts: list[budget.PodPart] = []
+    for entry in spec.pod_probes:
+        group = budget.group_of("game", 0, entry.probes)
+        parts.append(budget.pod_part(entry, budget.pod_probes([group]), ()))
+    entries = budget.fit(parts, (), ()).entries
     await store(api, NodePodProbeSpec(entries), "fine")

@@ -33,7 +33,7 @@ from support.wire import Json
 
 from kruise_probe.api.errors import KubeError
 from kruise_probe.api.names import MARKER_FINALIZER
-from kruise_probe.controllers.marker_reconciler import PRUNED_CHECK_SECONDS
+from kruise_probe.controllers.marker_reconciler import CHECK_SECONDS
 
 Holds = Callable[[Json], object]
 NODE = "hollow-0"
@@ -204,7 +204,7 @@ async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Clus
         async def counts() -> bool:
             return bool((await cluster.api.get(path))["status"].get("failed") == 1)
 
-        await until("the marker counts", counts, seconds=PRUNED_CHECK_SECONDS + PATIENCE_SECONDS)
+        await until("the marker counts", counts, seconds=CHECK_SECONDS + PATIENCE_SECONDS)
         marker = await cluster.api.get(path)
         assert {each["type"] for each in marker["status"]["conditions"]} >= {"Synced", "Degraded"}
 

@@ -1,8 +1,9 @@
 """How the bytes of a NodePodProbe are divided if not everything fits."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from random import Random
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -10,18 +11,22 @@ from hypothesis import strategies as st
 from support.builders import marker, pod, probe_wire
 from support.cases import cases
 
-from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.shares import equal_share
 from kruise_probe.api.v1alpha1 import PodProbe
 from kruise_probe.controllers.budget import (
+    RESERVED_BYTES,
     FittedSpec,
     Group,
+    PodPart,
     divide,
+    entry_bytes,
     fit,
-    object_bytes,
+    pod_probes,
 )
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.plan import plan
+from kruise_probe.controllers.matching import Matching
+from kruise_probe.controllers.plan import Plan, plan_steps
+from kruise_probe.workqueue.slices import at_once
 
 OLD = compile_marker(marker("old", created="2025-01-01T00:00:00Z"))
 NEW = compile_marker(marker("new", probes=[probe_wire("p", condition="c")]))
@@ -30,57 +35,48 @@ POD_BYTES = 300
 LARGEST = 100
 
 
-def entries(pods: int, *markers: CompiledMarker) -> tuple[PodProbe, ...]:
-    return plan(
-        [pod(f"web-{number}") for number in range(pods)], lambda _: markers, (), deleting={}
-    )
+def planned(pods: int, *markers: CompiledMarker) -> Plan:
+    of = [pod(f"web-{number}") for number in range(pods)]
+    matching = Matching(lambda: of)
+    for each in markers:
+        matching.set_marker(each)
+    return at_once(plan_steps(of, matching.label_set_of, ()))
 
 
-def fitted(
-    wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...], limit_bytes: int
-) -> FittedSpec:
-    ranks: Mapping[NamespacedName, object] = {each.key: each.order for each in (OLD, NEW)}
-    return fit(wanted, current, ranks, limit_bytes)
+def object_bytes(entries: Iterable[PodProbe]) -> int:
+    return RESERVED_BYTES + sum(map(entry_bytes, entries))
 
 
 def probed(result: FittedSpec) -> dict[str, list[str]]:
-    return {each.name: [probe.name for probe in each.probes or ()] for each in result.entries}
+    return {each.name: [probe.name for probe in each.probes] for each in result.entries}
 
 
 def pods_left_out(result: FittedSpec) -> Counter[str]:
     return Counter(marker for markers in result.no_room.values() for marker in markers)
 
 
-def test_the_sizes_of_many_small_probes_add_up_to_that_of_the_object() -> None:
-    """So the older marker is kept if the object has room for it, within two bytes."""
-    many = compile_marker(
-        marker(
-            "old",
-            created="2025-01-01T00:00:00Z",
-            probes=[probe_wire(f"p{number}", condition=f"c{number}") for number in range(32)],
-        )
-    )
-    of = pod()
-    alone = plan([of], lambda _: (many,), (), deleting={})
-    both = plan([of], lambda _: (many, NEW), (), deleting={})
-    result = fitted(both, (), object_bytes(alone) + 2)
+def test_an_older_marker_is_kept_if_exactly_its_probes_fit() -> None:
+    probes = [probe_wire(f"p{number}", condition=f"c{number}") for number in range(32)]
+    many = compile_marker(marker("old", created="2025-01-01T00:00:00Z", probes=probes))
+    alone = planned(1, many).entries
+    result = fit(planned(1, many, NEW).parts, (), (), object_bytes(alone))
     assert result.entries == alone
     assert pods_left_out(result) == {"new": 1}
 
 
 def test_a_command_counts_as_it_is_stored() -> None:
-    def wanted(letter: str) -> tuple[PodProbe, ...]:
+    def wanted(letter: str) -> Plan:
         handler = {"exec": {"command": ["sh", "-c", letter * 100]}}
-        return entries(2, compile_marker(marker("old", probes=[probe_wire(handler=handler)])))
+        return planned(2, compile_marker(marker("old", probes=[probe_wire(handler=handler)])))
 
-    plain, escaped = object_bytes(wanted("x")), object_bytes(wanted("<"))
+    plain, escaped = object_bytes(wanted("x").entries), object_bytes(wanted("<").entries)
     assert escaped - plain == 2 * 100 * len("u003c")
-    assert pods_left_out(fitted(wanted("<"), (), plain)) == {"old": 1}
+    assert pods_left_out(fit(wanted("<").parts, (), (), plain)) == {"old": 1}
 
 
 def test_the_newest_marker_is_left_out_first_and_no_more_than_needed() -> None:
-    wanted = entries(3, OLD, NEW)
-    result = fitted(wanted, (), object_bytes(wanted) - 1)
+    wanted = planned(3, OLD, NEW)
+    result = fit(wanted.parts, (), (), object_bytes(wanted.entries) - 1)
     assert probed(result) == {
         "web-0": ["old#healthy", "new#p"],
         "web-1": ["old#healthy", "new#p"],
@@ -90,34 +86,49 @@ def test_the_newest_marker_is_left_out_first_and_no_more_than_needed() -> None:
 
 
 def test_a_new_pod_does_not_displace_a_running_probe() -> None:
-    wanted = entries(3, NEW)
-    result = fitted(wanted, wanted[1:], object_bytes(wanted) - 1)
+    wanted = planned(3, NEW)
+    running = wanted.entries[1:]
+    result = fit(wanted.parts, (), running, object_bytes(wanted.entries) - 1)
     assert probed(result) == {"web-1": ["new#p"], "web-2": ["new#p"]}
 
 
-def test_entries_of_other_managers_are_kept() -> None:
-    stranger = compile_marker(marker("stranger"))
-    assert probed(fitted(entries(1, stranger), (), 0)) == {"web-0": ["stranger#healthy"]}
+STRANGER = planned(5, compile_marker(marker("stranger"))).entries
 
 
-@pytest.mark.parametrize("more_bytes", range(0, 5000, 500))
-def test_entries_of_other_managers_reduce_the_bytes_to_divide(more_bytes: int) -> None:
-    stranger = compile_marker(marker("stranger"))
-    limit = object_bytes(entries(5, stranger)) + more_bytes
-    result = fitted(entries(5, stranger, OLD, NEW), (), limit)
-    assert object_bytes(result.entries) <= limit
-    assert all("stranger#healthy" in names for names in probed(result).values())
+def with_ending(parts: Iterable[PodPart]) -> list[PodPart]:
+    """The pods, with probes of a marker being deleted."""
+    found: list[PodPart] = []
+    for part, stranger in zip(parts, STRANGER, strict=True):
+        stays = stranger.probes
+        entry = PodProbe(
+            stranger.name,
+            stranger.namespace,
+            stranger.uid,
+            stranger.ip,
+            part.entry.probes + stays,
+        )
+        found.append(part._replace(entry=entry, fixed=stays))
+    return found
 
 
-def test_large_entries_of_other_managers_leave_no_room() -> None:
-    """In the entries of the same pods, and of pods of their own."""
-    handler = {"exec": {"command": ["sh", "-c", "x" * 5_000]}}
-    stranger = compile_marker(marker("stranger", probes=[probe_wire(handler=handler)]))
-    theirs = plan([pod("web-0")], lambda _: (stranger,), (), deleting={})
-    for wanted in (entries(1, stranger, OLD), (*theirs, *entries(2, OLD)[1:])):
-        result = fitted(wanted, (), object_bytes(theirs) + 50)
-        assert result.entries == theirs
-        assert pods_left_out(result) == {"old": 1}
+@pytest.mark.parametrize("more_bytes", range(-3000, 5000, 500))
+@pytest.mark.parametrize("of_other_pods", [False, True])
+def test_entries_that_always_stay_reduce_the_bytes_to_divide(
+    more_bytes: int, of_other_pods: bool
+) -> None:
+    """They are of other managers, or of a marker being deleted."""
+    parts = planned(5, OLD, NEW).parts
+    others: tuple[PodProbe, ...] = STRANGER
+    if not of_other_pods:
+        parts, others = with_ending(parts), ()
+    limit = object_bytes(STRANGER) + more_bytes
+    result = fit(parts, others, (), limit)
+    if more_bytes > 0:
+        assert object_bytes(result.entries) <= limit
+    else:
+        assert pods_left_out(result) == {"old": 5, "new": 5}
+    stay = [each for each in result.entries if "stranger#healthy" in str(each.probes)]
+    assert len(stay) == len(STRANGER)
 
 
 @cases(
@@ -133,9 +144,20 @@ def test_equal_shares_are_max_min_fair(wanted: list[int], total: int, share: int
     assert equal_share(wanted, total) == share
 
 
-groups = st.lists(
+class Wish(NamedTuple):
+    """A group of a pod, and whether it runs."""
+
+    namespace: str
+    uid: str
+    marker: str
+    order: object
+    running: bool
+    size_bytes: int
+
+
+wishes = st.lists(
     st.builds(
-        Group,
+        Wish,
         namespace=st.sampled_from("abc"),
         uid=st.sampled_from("123"),
         marker=st.sampled_from("vwxyz"),
@@ -153,28 +175,36 @@ budgets = st.integers(0, 4000)
 Kept = Collection[tuple[str, str]]
 
 
-def divided(of: Iterable[Group], budget: int) -> Kept:
-    of = list(of)
-    return divide(of, dict.fromkeys((each.uid for each in of), POD_BYTES), budget)
+def divided(of: Iterable[Wish], budget: int, pod_bytes: int = POD_BYTES) -> Kept:
+    parts: list[PodPart] = []
+    running: dict[str, set[str]] = {}
+    for uid, mine in by("uid", of).items():
+        in_order = sorted(mine, key=lambda each: str(each.order))
+        groups = [Group(each.marker, each.order, (), each.size_bytes) for each in in_order]
+        entry = PodProbe(uid, mine[0].namespace, uid, "")
+        parts.append(PodPart(entry, pod_probes(groups), (), pod_bytes))
+        running[uid] = {each.marker for each in mine if each.running}
+    kept = at_once(divide(parts, running, budget))
+    return {(uid, name) for uid, names in kept.items() for name in names}
 
 
-def size(of: Iterable[Group], kept: Kept | None = None) -> int:
+def size(of: Iterable[Wish], kept: Kept | None = None) -> int:
     """Of the groups, or of those that were kept, with the parts of their pods."""
     counted = [each for each in of if kept is None or (each.uid, each.marker) in kept]
     pods = {each.uid for each in counted}
     return sum(each.size_bytes for each in counted) + POD_BYTES * len(pods)
 
 
-def by(field: str, of: Iterable[Group]) -> dict[str, list[Group]]:
-    found: dict[str, list[Group]] = {}
+def by(field: str, of: Iterable[Wish]) -> dict[str, list[Wish]]:
+    found: dict[str, list[Wish]] = {}
     for each in of:
         found.setdefault(getattr(each, field), []).append(each)
     return found
 
 
-@given(groups, budgets)
+@given(wishes, budgets)
 def test_shares_fill_the_budget_and_no_group_that_fits_is_left_out(
-    of: list[Group], budget: int
+    of: list[Wish], budget: int
 ) -> None:
     kept = divided(of, budget)
     assert size(of, kept) <= budget
@@ -185,32 +215,32 @@ def test_shares_fill_the_budget_and_no_group_that_fits_is_left_out(
 
 def test_a_group_of_the_size_of_the_room_that_is_left_is_kept() -> None:
     of = [
-        Group("a", "pod-1", "first", 1, False, 40),
-        Group("a", "pod-1", "second", 2, False, 60),
-        Group("a", "pod-2", "large", 3, False, 200),
-        Group("b", "pod-3", "small", 4, False, 10),
+        Wish("a", "pod-1", "first", 1, False, 40),
+        Wish("a", "pod-1", "second", 2, False, 60),
+        Wish("a", "pod-2", "large", 3, False, 200),
+        Wish("b", "pod-3", "small", 4, False, 10),
     ]
-    kept = divide(of, {"pod-1": 1, "pod-2": 1, "pod-3": 1}, 112)
+    kept = divided(of, 112, pod_bytes=1)
     assert kept == {("pod-1", "first"), ("pod-1", "second"), ("pod-3", "small")}
 
 
 def test_the_rest_is_given_to_pods_in_turns() -> None:
     """Of four large groups of two pods, two fit into what a third pod cannot use."""
     of = [
-        Group("a", "pod-1", "small", 1, False, 40),
-        Group("a", "pod-1", "large", 2, False, 110),
-        Group("a", "pod-1", "another", 3, False, 110),
-        Group("a", "pod-2", "small", 1, False, 60),
-        Group("a", "pod-2", "large", 2, False, 110),
-        Group("a", "pod-2", "another", 3, False, 110),
-        Group("a", "pod-3", "small", 1, False, 10),
-        Group("a", "pod-3", "giant", 2, False, 1000),
+        Wish("a", "pod-1", "small", 1, False, 40),
+        Wish("a", "pod-1", "large", 2, False, 110),
+        Wish("a", "pod-1", "another", 3, False, 110),
+        Wish("a", "pod-2", "small", 1, False, 60),
+        Wish("a", "pod-2", "large", 2, False, 110),
+        Wish("a", "pod-2", "another", 3, False, 110),
+        Wish("a", "pod-3", "small", 1, False, 10),
+        Wish("a", "pod-3", "giant", 2, False, 1000),
     ]
-    kept = divide(of, {"pod-1": 1, "pod-2": 1, "pod-3": 1}, 41 + 61 + 11 + 2 * 110)
+    kept = divided(of, 41 + 61 + 11 + 2 * 110, pod_bytes=1)
     assert {each for each in kept if each[1] != "small"} == {("pod-1", "large"), ("pod-2", "large")}
 
 
-def assert_has_share(mine: list[Group], kept: Kept, share: int) -> None:
+def assert_has_share(mine: list[Wish], kept: Kept, share: int) -> None:
     """All that fits into the share, or as much as fits within one group."""
     if size(mine) <= share:
         assert size(mine, kept) == size(mine)
@@ -218,8 +248,8 @@ def assert_has_share(mine: list[Group], kept: Kept, share: int) -> None:
         assert size(mine, kept) > share - LARGEST - POD_BYTES
 
 
-@given(groups, budgets)
-def test_namespaces_and_their_pods_have_equal_shares(of: list[Group], budget: int) -> None:
+@given(wishes, budgets)
+def test_namespaces_and_their_pods_have_equal_shares(of: list[Wish], budget: int) -> None:
     kept = divided(of, budget)
     namespaces = by("namespace", of)
     for mine in namespaces.values():
@@ -230,23 +260,23 @@ def test_namespaces_and_their_pods_have_equal_shares(of: list[Group], budget: in
             assert_has_share(its, kept, min(size(mine), share) // len(pods))
 
 
-@given(groups, budgets, st.randoms())
-def test_the_order_of_events_has_no_effect(of: list[Group], budget: int, random: Random) -> None:
+@given(wishes, budgets, st.randoms())
+def test_the_order_of_events_has_no_effect(of: list[Wish], budget: int, random: Random) -> None:
     shuffled = random.sample(of, len(of))
     assert divided(shuffled, budget) == divided(of, budget)
 
 
-@given(groups, budgets)
-def test_a_division_is_stable(of: list[Group], budget: int) -> None:
+@given(wishes, budgets)
+def test_a_division_is_stable(of: list[Wish], budget: int) -> None:
     """The next reconcile, which sees the result of this one."""
     kept = divided(of, budget)
     after = [each._replace(running=(each.uid, each.marker) in kept) for each in of]
     assert divided(after, budget) == kept
 
 
-@given(groups, groups, budgets)
+@given(wishes, wishes, budgets)
 def test_nothing_within_a_share_is_displaced(
-    before: list[Group], after: list[Group], budget: int
+    before: list[Wish], after: list[Wish], budget: int
 ) -> None:
     """For any requests of the other two namespaces, before and after."""
     mine = [each for each in before if each.namespace == "a"]
@@ -257,9 +287,9 @@ def test_nothing_within_a_share_is_displaced(
             assert {(each.uid, each.marker) for each in mine} <= set(divided(of, budget))
 
 
-@given(groups, budgets)
+@given(wishes, budgets)
 def test_changes_within_a_share_displace_no_running_probe_of_others(
-    of: list[Group], budget: int
+    of: list[Wish], budget: int
 ) -> None:
     """One tenant's markers are replaced by markers of the same size that do not run yet."""
     kept = divided(of, budget)

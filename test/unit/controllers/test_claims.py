@@ -11,10 +11,10 @@ from support.wire import Json
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.controllers.claims import (
+    StaleMarks,
     claims_of,
     claims_with_container,
     conflicts_of,
-    has_stale_mark,
 )
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 
@@ -85,4 +85,4 @@ def test_a_mark_that_the_cache_does_not_show_is_not_stale() -> None:
     policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
     ending = compiled("web", probe_wire(policies=policies), deleting=True)
     bare = pod(owned=owned_fields(labels=["l"], annotations=["a"]))
-    assert not has_stale_mark(bare, ending, claims_of(()))
+    assert not StaleMarks(bare, claims_of(())).has_any_of(ending)

@@ -104,9 +104,9 @@ def test_values_of_a_probe_without_a_state_hide_no_invalid_value_of_another() ->
     probes = [probe_wire("a", condition="c/a"), probe_wire("b", condition="c/b", policies=[policy])]
     compiled = compile_marker(marker(probes=probes))
     results = states(state("web#b", message="y"))
-    assert invalid_values(compiled, pod(), claims_of((compiled,)), results) == [
-        InvalidValue("b", "label", "l")
-    ]
+    assert invalid_values(pod(), claims_of((compiled,)), results) == {
+        "web#b": [InvalidValue("b", "label", "l")]
+    }
 
 
 def keys_of(changes: Changes) -> tuple[Json, Json]:
@@ -216,7 +216,7 @@ def test_keys_keep_their_values_while_the_message_is_shortened(
     result = msgspec.structs.replace(state(message=message), message_shortened=True)
     assert mark(there, claims(*ROLE, condition=None), states(result)) is None
     compiled = compile_marker(marker(probes=[probe_wire(policies=ROLE)]))
-    assert invalid_values(compiled, there, claims_of((compiled,)), states(result)) == []
+    assert invalid_values(there, claims_of((compiled,)), states(result)) == {}
 
 
 @cases(

@@ -24,10 +24,10 @@ from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
 from kruise_probe.api.v1alpha1 import PodProbe, PodProbeMarker
-from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.plan import (
-    plan,
-)
+from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.matching import Matching
+from kruise_probe.controllers.plan import plan_steps
+from kruise_probe.workqueue.slices import at_once
 
 Entries = tuple[PodProbe, ...]
 MARK = owned_fields(labels=["l"])
@@ -37,25 +37,16 @@ def planned(
     pods: list[Pod], markers: list[PodProbeMarker], current: Entries = (), namespace: str = ""
 ) -> Entries:
     compiled = [compile_marker(each) for each in markers]
-
-    def matches(of: Pod) -> tuple[CompiledMarker, ...]:
-        return tuple(
-            each
-            for each in compiled
-            if each.key.namespace == of.namespace and each.selector.matches(of.labels)
-        )
-
-    return plan(
-        pods,
-        matches,
-        current,
-        deleting={each.key: each for each in compiled if each.deleting},
-        namespace=namespace,
-    )
+    matching = Matching(lambda: pods)
+    for each in compiled:
+        matching.set_marker(each)
+    ending = [each for each in compiled if each.deleting]
+    steps = plan_steps(pods, matching.label_set_of, current, ending=ending, namespace=namespace)
+    return at_once(steps).entries
 
 
 def names(entries: Entries) -> dict[str, list[str]]:
-    return {each.name: [probe.name for probe in each.probes or ()] for each in entries}
+    return {each.name: [probe.name for probe in each.probes] for each in entries}
 
 
 @cases(
@@ -91,7 +82,7 @@ def test_a_pod_is_planned_while_it_can_be_probed(of: Pod, probed: bool) -> None:
 def test_a_port_name_is_resolved_from_its_container(handler: str, of: Pod, port: int | str) -> None:
     probe = probe_wire(handler={handler: {"port": "http"}})
     (entry,) = planned([of], [marker(probes=[probe])])
-    action = (entry.probes or ())[0].probe.http_get or (entry.probes or ())[0].probe.tcp_socket
+    action = (entry.probes)[0].probe.http_get or (entry.probes)[0].probe.tcp_socket
     assert action is not None
     assert action.port == port
 
@@ -162,7 +153,7 @@ def owners(entries: Entries) -> set[tuple[str, NamespacedName, str]]:
     return {
         (each.uid, NamespacedName(each.namespace, name.marker), name.probe)
         for each in entries
-        for name in (ProbeName.parse(probe.name) for probe in each.probes or ())
+        for name in (ProbeName.parse(probe.name) for probe in each.probes)
     }
 
 
@@ -171,7 +162,7 @@ def test_written_entries_equal_stored_ones(wires: list[Json], markers: list[Json
     """And a plan that was written needs no other write."""
     entries = planned(decoded_pods(wires), decoded_markers(markers))
     body = msgspec.json.encode(npp_wire() | {"spec": {"podProbes": msgspec.to_builtins(entries)}})
-    current = NODE_POD_PROBES.decode(body).spec.pod_probes or ()
+    current = NODE_POD_PROBES.decode(body).spec.pod_probes
     assert current == entries
     assert planned(decoded_pods(wires), decoded_markers(markers), current) == entries
 

@@ -18,7 +18,7 @@ from support.wire import Json
 from kruise_probe.api.errors import Forbidden, ServerError
 from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.resources import LEASES, MARKERS, PODS
-from kruise_probe.controllers import marker_reconciler as reconciler
+from kruise_probe.controllers import count_reconciler
 
 ERRORS = "controller_runtime_reconcile_errors_total"
 
@@ -76,7 +76,7 @@ async def test_value_that_a_cut_message_lacks_is_not_blamed_on_the_pattern(api: 
 async def test_counting_in_slices_counts_every_pod_once(
     api: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(count_reconciler, "PODS_PER_STEP", 1)
     async with api.reported("Succeeded", "Failed"):
         assert api.counts() == (2, 1, 1, 0, 0)
 
@@ -86,7 +86,7 @@ async def test_a_new_generation_within_the_pause_of_the_status_is_observed_after
 ) -> None:
     """Also if the edit changes no probe, so that nothing else updates the status."""
     async with api.running():
-        await api.relabel("web-2", app="other", seconds=0.1)
+        await api.relabel("web-2", app="other", seconds=0.5)
         assert api.counts() == (1, 0, 0, 1, 0)
         wire = api.read(MARKERS, "web")
         api.put(MARKERS, wire | {"metadata": wire["metadata"] | {"generation": 7}})

@@ -1,0 +1,76 @@
+"""Which decisions an update of a pod may change, while the same markers are considered for it. Pure functions.
+
+Most updates of pods change nothing that the manager reads: resource versions, other clients' annotations, statuses of containers.
+They enqueue nothing. What is compared here are the fields that the decision functions read: `plan` for the entry, `marking` for
+the marks; `counts` reads what both read.
+
+Source: controller-runtime pkg/predicate.
+Differs: one function of both versions for all reconcilers, instead of a predicate for each.
+"""
+
+from collections.abc import Collection, Hashable, Mapping
+from typing import NamedTuple
+
+from kruise_probe.api.pods import Mark, Owned, Pod
+from kruise_probe.controllers.claims import Claims
+
+
+class PodChange(NamedTuple):
+    """What may differ: the entry in the NodePodProbe, the marks. Either may change the counts of the pod's markers."""
+
+    entry: bool
+    marks: bool
+
+
+def change_of(old: Pod, new: Pod, claims: Claims) -> PodChange:
+    """`claims` are those of both versions."""
+    is_same_target = (
+        old.node == new.node
+        and _end(old) == _end(new)
+        and old.deleting == new.deleting
+        and old.mirror == new.mirror
+        and old.initialized == new.initialized
+        and old.containers == new.containers
+        and old.paused == new.paused
+    )
+    is_same_entry = is_same_target and old.ip == new.ip and old.started == new.started
+    is_same_marking = (
+        is_same_target
+        and old.exit_codes == new.exit_codes
+        and old.readiness_gates == new.readiness_gates
+        and old.owned == new.owned
+    )
+    marks = not is_same_marking
+    if is_same_marking:
+        changed = changed_values(old, new)
+        marks = not (changed.isdisjoint(claims.owners) and changed.isdisjoint(new.owned))
+    return PodChange(entry=not is_same_entry, marks=marks)
+
+
+def _end(pod: Pod) -> str:
+    """How a pod finished; empty in all other phases."""
+    return pod.phase if pod.finished else ""
+
+
+def changed_values(old: Pod, new: Pod) -> set[Mark]:
+    """The conditions, labels and annotations that were added, removed or changed."""
+    changed: set[Mark] = set()
+    if old.conditions != new.conditions:
+        for condition in {*old.conditions} ^ {*new.conditions}:
+            changed.add(Mark("conditions", condition.type))
+    for key in _changed_keys(old.labels, new.labels):
+        changed.add(Mark("labels", key))
+    for key in _changed_keys(old.annotations, new.annotations):
+        changed.add(Mark("annotations", key))
+    return changed
+
+
+def changed_owners(old: Pod, new: Pod) -> Owned:
+    """What field managers own now, or do not own any more."""
+    return (old.owned ^ new.owned) | (old.owned_by_others ^ new.owned_by_others)
+
+
+def _changed_keys(old: Mapping[str, Hashable], new: Mapping[str, Hashable]) -> Collection[str]:
+    if old is new or old == new:
+        return ()
+    return {key for key, _ in old.items() ^ new.items()}

@@ -1,0 +1,272 @@
+"""The product in this process without an API server: steps of the event loop by CPU time, and calls of the product's functions."""
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from types import FrameType
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import pytest
+from support.background import background
+from support.builders import owned_fields
+from support.wire import Json
+
+from kruise_probe.api.errors import Status, error_of
+from kruise_probe.api.meta import (
+    EventType,
+    KubeObject,
+    ListPage,
+    NamespacedName,
+    Resource,
+    WatchEvent,
+)
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.client.config import ClusterConfig
+from kruise_probe.controllers.product import build
+from kruise_probe.controllers.state import ManagerOptions
+from kruise_probe.manager.manager import Manager
+from kruise_probe.serving.health import Checks
+
+T = TypeVar("T", bound=KubeObject)
+
+PRODUCT = "/kruise_probe/controllers/"
+
+
+class Served(Generic[T]):
+    """A ListerWatcher of the objects that `put` was given."""
+
+    def __init__(self, resource: Resource[T], steps: "Steps") -> None:
+        self.resource = resource
+        self._steps = steps
+        self.wires: dict[NamespacedName, Json] = {}
+        self._events: asyncio.Queue[WatchEvent[T]] | None = None
+        self._version = 100
+
+    async def list_page(
+        self, *, limit: int, continue_token: str, resource_version: str
+    ) -> ListPage[T]:
+        with self._steps.fake():
+            objects = [self._decoded(wire) for wire in self.wires.values()]
+        self._events = asyncio.Queue()
+        await asyncio.sleep(0)
+        return ListPage(objects, [], "1", "")
+
+    @asynccontextmanager
+    async def watch(
+        self, *, resource_version: str, timeout_seconds: int, send_initial_events: bool
+    ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
+        if send_initial_events:
+            raise error_of(422, Status(message="pages only"), request="watch")
+        yield self._sent()
+
+    async def _sent(self) -> AsyncIterator[WatchEvent[T]]:
+        assert self._events is not None
+        while True:
+            yield await self._events.get()
+
+    def put(self, wire: Json) -> T:
+        """Create or replace an object, and send its event."""
+        meta = wire["metadata"]
+        key = NamespacedName(meta.get("namespace", ""), meta["name"])
+        if meta.get("deletionTimestamp") and not meta.get("finalizers"):
+            return self.delete(key)
+        self._version += 1
+        meta["resourceVersion"] = str(self._version)
+        self.wires[key] = wire
+        return self._send(EventType.MODIFIED, wire)
+
+    def delete(self, key: NamespacedName) -> T:
+        self._version += 1
+        wire = self.wires.pop(key)
+        wire["metadata"]["resourceVersion"] = str(self._version)
+        return self._send(EventType.DELETED, wire)
+
+    def _send(self, kind: EventType, wire: Json) -> T:
+        obj = self._decoded(wire)
+        if self._events is not None:
+            self._events.put_nowait(WatchEvent(kind, obj, obj.resource_version))
+        return obj
+
+    def _decoded(self, wire: Json) -> T:
+        return self.resource.decode(msgspec.json.encode(wire))
+
+
+class Steps:
+    """The CPU time of each step of the event loop, without the work of the fakes.
+
+    Attributes:
+        longest_seconds: of a step, while `measured`.
+        total_seconds: of all steps, while `measured`.
+    """
+
+    def __init__(self) -> None:
+        self.longest_seconds = self.total_seconds = 0.0
+        self.where = ""
+        self._of_fakes = 0.0
+
+    @contextmanager
+    def fake(self) -> Iterator[None]:
+        """Work that does not count."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self._of_fakes += time.thread_time() - began
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        self.longest_seconds = self.total_seconds = 0.0
+        run = asyncio.Handle._run
+
+        def step(handle: asyncio.Handle) -> None:
+            self._of_fakes = 0.0
+            began = time.thread_time()
+            run(handle)
+            seconds = time.thread_time() - began - self._of_fakes
+            self.total_seconds += seconds
+            if seconds > self.longest_seconds:
+                self.longest_seconds, self.where = seconds, repr(handle)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asyncio.Handle, "_run", step)
+            yield
+
+
+class Cluster:
+    """The objects, and a client that answers each write at once with the changed object.
+
+    Attributes:
+        writes: by kind.
+    """
+
+    def __init__(self) -> None:
+        kinds: tuple[Resource[Any], ...] = (PODS, MARKERS, NODES, NODE_POD_PROBES, LEASES)
+        self.steps = Steps()
+        self.served: dict[str, Served[Any]] = {
+            each.plural: Served(each, self.steps) for each in kinds
+        }
+        self.writes: Counter[str] = Counter()
+
+    def put(self, resource: Resource[Any], wire: Json) -> None:
+        with self.steps.fake():
+            self.served[resource.plural].put(wire)
+
+    def remove(self, resource: Resource[Any], name: str, namespace: str = "") -> None:
+        """Delete an object as another client; finalizers delay this."""
+        key = NamespacedName(namespace, name)
+        wire = self.served[resource.plural].wires[key]
+        with self.steps.fake():
+            if wire["metadata"].get("finalizers"):
+                wire["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+                self.served[resource.plural].put(wire)
+            else:
+                self.served[resource.plural].delete(key)
+
+    async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T:
+        await self._begin(resource)
+        with self.steps.fake():
+            wire = msgspec.json.decode(body)
+            wire["metadata"] |= {"uid": f"uid-{wire['metadata']['name']}", "generation": 1}
+            if resource.plural not in self.served:  # an event
+                return resource.decode(body)
+            made: T = self.served[resource.plural].put(wire)
+            return made
+
+    async def patch(self, resource: Resource[T], key: NamespacedName, body: bytes, **_: Any) -> T:
+        await self._begin(resource)
+        with self.steps.fake():
+            served = self.served[resource.plural]
+            wire = served.wires[key]
+            patch = msgspec.json.decode(body)
+            if resource.plural == PODS.plural:
+                _patch_pod(wire, patch)
+            else:
+                for part in ("metadata", "spec", "status"):
+                    wire[part] = wire.get(part, {}) | patch.get(part, {})
+            patched: T = served.put(wire)
+            return patched
+
+    async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
+        await self._begin(resource)
+        self.remove(resource, key.name, key.namespace)
+
+    async def _begin(self, resource: Resource[Any]) -> None:
+        self.writes[resource.kind] += 1
+        await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def running(self, **options: Any) -> AsyncIterator[None]:
+        """A manager that leads."""
+        client: Any = self
+        manager = Manager(
+            ClusterConfig(server="http://127.0.0.1:1"),
+            name="kruise-probe-manager",
+            ready=Checks(),
+            source=lambda resource, _: self.served[resource.plural],
+            new_client=lambda **_: client,
+        )
+        build(manager, ManagerOptions("kruise-system", **options))
+        async with AsyncExitStack() as stack:
+            for runs in (*manager.services, *manager.informers):
+                _ = await stack.enter_async_context(background(runs.run()))
+            for informer in manager.informers:
+                await informer.wait_for_sync()
+            _ = await stack.enter_async_context(background(manager.lead()))
+            yield
+
+
+def _patch_pod(wire: Json, patch: Json) -> None:
+    meta, status = wire["metadata"], wire["status"]
+    for field in ("labels", "annotations"):
+        values = meta.get(field, {}) | patch["metadata"].get(field, {})
+        meta[field] = {key: value for key, value in values.items() if value is not None}
+    conditions = {each["type"]: each for each in status["conditions"]}
+    written = {each["type"] for each in conditions.values() if each.get("ours")}
+    for each in patch.get("status", {}).get("conditions", ()):
+        if each.get("$patch"):
+            conditions.pop(each["type"], None)
+            written.discard(each["type"])
+        else:
+            conditions[each["type"]] = conditions.get(each["type"], {}) | each | {"ours": True}
+            written.add(each["type"])
+    status["conditions"] = list(conditions.values())
+    ours: Mapping[str, set[str]] = meta.setdefault(
+        "x-ours", {"labels": set(), "annotations": set()}
+    )
+    for field, names in ours.items():
+        for key, value in patch["metadata"].get(field, {}).items():
+            names.add(key) if value is not None else names.discard(key)
+    meta["managedFields"] = [
+        owned_fields(
+            labels=ours["labels"], annotations=ours["annotations"], conditions=sorted(written)
+        )
+    ]
+
+
+class Calls:
+    """How often each function of the controllers is called while `counted`."""
+
+    def __init__(self) -> None:
+        self.of: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        return self.of.total()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        self.of.clear()
+
+        def profile(frame: FrameType, event: str, _: object) -> None:
+            if event == "call" and PRODUCT in frame.f_code.co_filename:
+                self.of[frame.f_code.co_qualname] += 1
+
+        sys.setprofile(profile)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
