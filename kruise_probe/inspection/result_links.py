@@ -19,6 +19,7 @@ from kruise_probe.controllers.conditions import (
     VALUE_INVALID,
     listed,
 )
+from kruise_probe.controllers.limits import is_windows
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER
 from kruise_probe.hints.commands import command_problem, failure_hint, split_hint
@@ -49,6 +50,9 @@ def daemon_link(context: ProbeContext) -> Link:
         return broken("daemon", REASON_DAEMON_STALE, stale)
     if snapshot.has_no_daemon(node):
         text = f"no daemon runs on {node}: it has neither a Lease nor results"
+        known = (snapshot.nodes or {}).get(node)
+        if known is not None and is_windows(known):
+            text += ". The node runs Windows, where our daemon does not run"
         return broken("daemon", "NoDaemon", text)
     if snapshot.leases is None:
         return ok("daemon", "unknown: no permission to list leases")

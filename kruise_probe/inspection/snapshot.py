@@ -218,11 +218,16 @@ class Snapshot:
         """
         found: dict[str, str] = {}
         leads = bool(self.leader and not self.manager_problem)
-        conditions = ((pod.node, each.reason) for pod in self.pods for each in pod.conditions)
-        reported = {node for node, reason in conditions if reason == REASON_DAEMON_STALE}
+        reported: dict[str, str] = {}
+        for pod in self.pods:
+            for condition in pod.conditions:
+                if condition.reason == REASON_DAEMON_STALE:
+                    reported[pod.node] = (condition.message or "").partition(" Check ")[0]
         for node in {each.node for each in self.pods}:
             renewal = renewal_of((self.leases or {}).get(daemon_lease_name(node)))
-            if renewal is None:
+            if renewal is None:  # A stale daemon stays stale if its Lease is deleted.
+                if reported.get(node):
+                    found[node] = reported[node]
                 continue
             report = (self.node_pod_probes or {}).get(node)
             expired = self.now >= renewal.expires_at and not is_outlived(report, renewal.renewed)

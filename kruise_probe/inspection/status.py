@@ -217,7 +217,8 @@ def result_view(trace: ProbeTrace) -> ResultView:
     message = shown.message if shown else ""
     if shown is None and pod.finished:
         state, message = ProbeState.UNKNOWN, f"The pod has finished ({pod.phase})."
-    stale = reason == REASON_DAEMON_STALE and context.result is not None
+    keeps = claim is not None and claim.keeps_when_stale
+    stale = reason == REASON_DAEMON_STALE and context.result is not None and not keeps
     has_completed = reason == REASON_CONTAINER_FINISHED
     if trace.end and (stale or has_completed or reason in LEFT_OUT_REASONS):
         state, message = ProbeState.UNKNOWN, trace.end.text

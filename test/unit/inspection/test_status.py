@@ -154,8 +154,18 @@ def completed(exit_code: int) -> SeenPod:
     return seen_pod(wire, containers={"main": state})
 
 
+SILENT = healthy_pod(
+    conditions=[
+        {**UNKNOWN_SINCE[0], "reason": "ProbeDaemonStale", "message": "It is silent. Check it."}
+    ],
+    owned=owned_fields(conditions=["example.com/healthy"]),
+)
+
+
 NEWEST = {
     "stale": ({**STALE, "pods": [healthy_pod(conditions=UNKNOWN_SINCE)]}, ("Unknown", MINUTE)),
+    "stale-and-kept": ({**STALE, "markers": [marker(probes=[{**probe_wire(), "whenStale": "Keep"}])]}, ("Succeeded", OLD)),
+    "stale-without-its-lease": ({**STALE, "renewed": None, "pods": [SILENT]}, ("Unknown", MINUTE)),
     "stale-and-not-written-yet": ({**STALE, "pods": [healthy_pod(conditions=[])]}, ("Unknown", "")),
     "nodepodprobes-forbidden": ({"pods": [healthy_pod(conditions=BAD)], "forbidden": ["nodepodprobes"]}, ("Failed", OLD)),
     "completed": ({"states": [], **ENDED}, ("Failed", OLD)),
