@@ -7,12 +7,18 @@ Differs: no goroutines; llhttp parses received data in the callback that reads i
 import asyncio
 import os
 import ssl
+import sys
 import zlib
+from array import array
 from typing import Final, cast
 
 import httptools
 
 from kruise_probe.api.errors import ConnectionFailed, ResponseTooLarge
+
+if sys.platform == "linux":
+    import fcntl
+    import termios
 
 MAX_FRAMING_BYTES: Final = 256 * 1024
 """Maximum of all bytes outside the body: header, 1xx responses, trailers. Go allows 1 MB for an HTTP/1.1 header."""
@@ -159,6 +165,7 @@ class HttpConnection(asyncio.Protocol):
         silent: True if nothing has shown yet that somebody serves the connection: neither a TLS handshake nor a
             response.
         worked: True once a response was not a 5xx.
+        received_bytes: number of bytes from the peer.
     """
 
     def __init__(self) -> None:
@@ -166,6 +173,7 @@ class HttpConnection(asyncio.Protocol):
         self.address: Address | None = None
         self.silent = False
         self.worked = False
+        self.received_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._response: ResponseParser | None = None
         self._problem: ConnectionFailed | None = None
@@ -197,6 +205,16 @@ class HttpConnection(asyncio.Protocol):
     def responding(self) -> bool:
         """True if the server has begun to respond to the last request."""
         return self._response is not None and self._response.status > 0
+
+    def unsent_bytes(self) -> int:
+        """Bytes that the peer has not acknowledged. Linux counts those that the kernel has."""
+        if self._transport is None:
+            return 0
+        kernel = self._transport.get_extra_info("socket")
+        queued = array("i", [0])
+        if kernel is not None and sys.platform == "linux":
+            fcntl.ioctl(kernel.fileno(), termios.TIOCOUTQ, queued)
+        return self._transport.get_write_buffer_size() + queued[0]
 
     def send(self, data: bytes, *, tunnel: bool = False, upgrade: bool = False) -> None:
         """Write a whole request to the socket, without an await. Only for a `usable` connection."""
@@ -278,6 +296,7 @@ class HttpConnection(asyncio.Protocol):
         self._response = None
 
     def data_received(self, data: bytes) -> None:
+        self.received_bytes += len(data)
         response, transport = self._response, self._transport
         if transport is None:
             return

@@ -6,6 +6,7 @@ exist.
 """
 
 import re
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -44,6 +45,7 @@ class Request(NamedTuple):
         compressed: True if the response may be large. It is then requested with gzip.
         streams: True for a watch, and for a stream of a pod.
         upgrade: header lines that request another protocol. A stream of its bytes follows the response.
+        on_sent: called with the connection in the step that writes the request to it.
     """
 
     method: str
@@ -55,6 +57,7 @@ class Request(NamedTuple):
     compressed: bool = False
     streams: bool = False
     upgrade: str = ""
+    on_sent: Callable[..., None] | None = None
 
     def __str__(self) -> str:
         """Method, resource and object, for errors and logs: `PATCH pods/status default/web-0`."""

@@ -37,6 +37,7 @@ from kruise_probe.client.pool import Pool
 from kruise_probe.client.request import JSON, PatchType, Request
 from kruise_probe.client.retries import wait_or_raise
 from kruise_probe.client.transport import Response, Transport
+from kruise_probe.client.uploads import LARGE_BYTES, Uploads
 from kruise_probe.client.watch import WatchStream
 
 T = TypeVar("T", bound=KubeObject)
@@ -102,6 +103,7 @@ class RestClient:
         self._transport = Transport(
             config, user_agent=user_agent, before_send=before_send, pool=pool
         )
+        self._uploads = Uploads()
         self._in_flight = asyncio.Semaphore(max_in_flight)
         self._turn = asyncio.Lock()
         self._tokens = TokenBucket(burst=max(burst, 1), interval_seconds=1.0 / qps) if qps else None
@@ -258,12 +260,17 @@ class RestClient:
 
         Raises:
             ApiError: the server returned an error.
-            ConnectionFailed: no usable response within `REQUEST_SECONDS`.
+            ConnectionFailed: no usable response within `REQUEST_SECONDS`; for a large body, after its last progress.
         """
+        if self._uploads.slow:
+            await self._uploads.until_sent(request)
         deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
         try:
-            async with asyncio.timeout_at(deadline):
-                return await self._send_until(deadline, request)
+            async with asyncio.timeout_at(deadline) as timeout:
+                if request.body is None or len(request.body) < LARGE_BYTES:
+                    return await self._send_until(deadline, request)
+                with self._uploads.following(request, timeout) as large:
+                    return await self._send_until(deadline, large)
         except TimeoutError as error:
             raise NoResponse(
                 f"{request}: {self.config.server} did not respond within {REQUEST_SECONDS:g} s"

@@ -135,6 +135,8 @@ class Transport:
             if self._before_send is not None and request.method in WRITES:
                 self._before_send()
             connection.send(data, upgrade=bool(request.upgrade))
+            if request.on_sent is not None:
+                request.on_sent(connection)
             response = await self._read(connection, request)
             return response
         except asyncio.CancelledError:

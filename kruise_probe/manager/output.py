@@ -9,6 +9,7 @@ import faulthandler
 import io
 import os
 import select
+import stat
 import sys
 import threading
 from contextlib import suppress
@@ -93,11 +94,11 @@ def _unblocked(stream: TextIO) -> TextIO:
 
 
 def _unblock_faulthandler() -> None:
-    """Let the handler of crashes write to the same file, but not wait for it. That needs a descriptor of its own."""
-    if faulthandler.is_enabled():
+    """Let the handler of crashes write to the same pipe, but not wait for it. That needs a descriptor of its own."""
+    descriptor = sys.stderr.fileno()
+    if faulthandler.is_enabled() and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         with suppress(OSError):
-            own = os.open(f"/dev/fd/{sys.stderr.fileno()}", os.O_WRONLY | os.O_NONBLOCK)
-            faulthandler.enable(own)
+            faulthandler.enable(os.open(f"/dev/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK))
 
 
 def dropped_lines(stream: object) -> int:

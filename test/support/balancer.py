@@ -73,7 +73,7 @@ class Balancer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: asyncio.Lock
     ) -> None:
         with suppress(ConnectionError):
-            while data := await reader.read(CHUNK_BYTES if self.bytes_per_second else 65536):
+            while data := await reader.read(CHUNK_BYTES):
                 if self.bytes_per_second:
                     async with link:
                         await asyncio.sleep(len(data) / self.bytes_per_second)

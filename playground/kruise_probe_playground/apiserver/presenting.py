@@ -1,7 +1,7 @@
-"""The forms of objects in responses: whole objects, or tables for kubectl.
+"""The forms of objects in responses: whole objects, their metadata alone, or tables for kubectl.
 
 Source: apiserver pkg/endpoints/handlers/{response,negotiation}; metav1.Table.
-Differs: JSON only; no PartialObjectMetadata: rows of tables have the whole object.
+Differs: JSON only; rows of tables have the whole object.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,6 +37,29 @@ class Presenter:
         }
         joined = b",".join([item.body for item in items])
         return msgspec.json.encode(head)[:-1] + b',"items":[' + joined + b"]}"
+
+
+class MetadataPresenter(Presenter):
+    """metav1.PartialObjectMetadata."""
+
+    def one(self, stored: Stored) -> bytes:
+        return msgspec.json.encode(self._partial(stored))
+
+    def list(self, items: Sequence[Stored], revision: int) -> bytes:
+        partial = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"resourceVersion": str(revision)},
+            "items": list(map(self._partial, items)),
+        }
+        return msgspec.json.encode(partial)
+
+    def _partial(self, stored: Stored) -> Json:
+        return {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": self._kind.decode(stored)["metadata"],
+        }
 
 
 class TablePresenter(Presenter):
@@ -83,6 +106,8 @@ def presenter_for(
             )
             if not wanted:
                 return Presenter(kind)
+            if wanted == "as=PartialObjectMetadata":
+                return MetadataPresenter(kind)
             if wanted == "as=Table":
                 return TablePresenter(kind, now)
     why = "only the following media types are accepted: application/json"

@@ -7,13 +7,15 @@ from support.background import background
 from support.balancer import Balancer
 from support.cases import cases
 from support.embedded_cluster import EmbeddedCluster
-from support.fake_runtime import ScriptedRuntime
+from support.fake_runtime import ExecCall, ScriptedRuntime
 from support.hollow import CONDITION, node_name, probe
 from support.kubeconfig import kubeconfig
 from support.managers import lease_flags
 from support.patience import PATIENCE_SECONDS
 from support.proxy import FaultyProxy, faulty_proxy
-from support.target import status_of
+from support.target import results_of, status_of
+
+from kruise_probe.daemon.cri.runtime import ExecResult
 
 TERM_SECONDS = 6.0
 
@@ -162,3 +164,49 @@ async def test_two_daemons_with_one_node_name_name_each_other(cluster: EmbeddedC
             return both_log and "TwoDaemons" in [each["reason"] for each in conditions]
 
         await programs.until("both logs and the marker name two daemons", is_reported, seconds=100)
+
+
+async def test_a_large_status_arrives_over_a_slow_link(cluster: EmbeddedCluster) -> None:
+    """100 messages of 1,000 bytes change over 64 kbit/s. The Lease is renewed meanwhile."""
+    node = node_name(0)
+    word = "a"
+
+    async def printed(_: ExecCall) -> ExecResult:
+        return ExecResult(0, (word * 1000).encode(), b"")
+
+    runtime = ScriptedRuntime(default_script=printed)
+    runtime.start("uid-1", "main")
+    probes = [
+        {
+            "name": f"marker#p{number}",
+            "containerName": "main",
+            "probe": {"exec": {"command": ["p"]}, "periodSeconds": 5},
+        }
+        for number in range(100)
+    ]
+    await cluster.hollow.add_node_pod_probe(node, probes)
+
+    def all_have(message: str) -> bool:
+        stored = cluster.api.node_pod_probes.current(node)
+        results = results_of(stored).values()
+        return len(results) == 100 and all(text == message for _, text in results)
+
+    async with (
+        Balancer(cluster.proxy.url).running() as balancer,
+        programs.running_daemon(
+            balancer.write_kubeconfig(cluster.folder), cluster.folder, node, runtime
+        ) as daemon,
+    ):
+        await cluster.api.node_pod_probes.wait("all are stored", lambda: all_have("a" * 1000))
+
+        async def is_quiet() -> bool:
+            return cluster.proxy.log[-1].at < asyncio.get_running_loop().time() - 2
+
+        await daemon.until("is quiet", is_quiet)
+        balancer.bytes_per_second = 8_000
+        word = "b"
+        await cluster.api.node_pod_probes.wait(
+            "all have changed", lambda: all_have("b" * 1000), seconds=40
+        )
+        assert daemon.has_logged("events wait until the write is sent")
+        assert not daemon.has_logged("could not be")

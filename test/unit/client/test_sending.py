@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from types import NoneType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -30,13 +31,14 @@ from kruise_probe.api.errors import (
     Unauthorized,
 )
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.resources import LEASES
+from kruise_probe.api.resources import EVENTS, LEASES
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.connection import ConnectionBroken, HttpConnection
 from kruise_probe.client.credentials import AuthInfo, Credentials
 from kruise_probe.client.pod_streams import open_stream
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
+from kruise_probe.client.uploads import write_deadline
 
 MAX_RETRIES = 10
 
@@ -157,6 +159,55 @@ async def test_every_request_ends_within_30_s(server: Server) -> None:
             pass
     assert now() == 60
     assert all(each.closing for each in server.connections)
+
+
+LARGE = b"x" * 40_960
+
+
+async def replace_large(client: RestClient) -> None:
+    async with write_deadline(10):
+        await client.replace_for_metadata(LEASES, KEY, LARGE)
+
+
+@cases(
+    "bytes_per_second answered_at ends_at",
+    slow_link=(2048, 25.0, 25.0),
+    slow_link_without_a_response=(2048, None, 40.0),
+    slower_than_a_minute_allows=(512, None, 60.0),
+    nothing_arrives=(0, None, 10.0),
+    a_proxy_takes_it_at_once=(1 << 30, 20.0, 20.0),
+)
+async def test_the_deadline_of_a_large_write_counts_from_its_last_progress(
+    server: Server, bytes_per_second: int, answered_at: float | None, ends_at: float
+) -> None:
+    server.default = None
+    writing = asyncio.create_task(replace_large(server.client))
+    await asyncio.sleep(0)
+    (connection,) = server.connections
+    began = now()
+
+    def left() -> int:
+        return max(len(LARGE) - int((now() - began) * bytes_per_second), 0)
+
+    connection.get_write_buffer_size = left  # type: ignore[method-assign]
+    if answered_at is not None:
+        asyncio.get_running_loop().call_at(began + answered_at, connection.receive, OK)
+    await asyncio.wait([writing])
+    assert now() - began == pytest.approx(ends_at, abs=1.1)
+    assert isinstance(writing.exception(), NoneType if answered_at else TimeoutError)
+
+
+async def test_events_wait_while_a_large_write_is_slow(server: Server) -> None:
+    server.script = [None, OK]
+    with suppress(NoResponse):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(replace_large(server.client))
+            await asyncio.sleep(2)
+            group.create_task(server.client.create(EVENTS, b"{}", namespace="n"))
+            await asyncio.sleep(2)
+            assert len(server.requests) == 1
+            server.connections[0].receive(OK)
+    assert [head.split()[0] for _, head in server.requests] == ["PUT", "POST"]
 
 
 async def get(client: RestClient) -> None:

@@ -1,0 +1,166 @@
+"""Large writes on slow links: their deadline counts from the last progress, and events wait until they are sent.
+
+An edge node may have 64 kbit/s, and a status 121 KB. A fixed deadline would cut each write, and all would be sent again.
+Progress is what the peer has acknowledged. Behind a proxy that is not the API server, so the time that a slow link needs
+for the whole body is added then.
+
+Source: none in client-go, whose HTTP/2 connection is closed only if a ping is not answered.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from typing import Final, NamedTuple
+
+import structlog
+
+from kruise_probe.client.connection import HttpConnection
+from kruise_probe.client.request import WRITES, Request
+
+_log = structlog.get_logger(__name__)
+
+LARGE_BYTES: Final = 8 * 1024
+"""Smaller bodies take a second at most at 64 kbit/s."""
+
+SLOW_BYTES_PER_SECOND: Final = 4 * 1024
+"""Half of 64 kbit/s: other requests share the link."""
+
+MAX_WRITE_SECONDS: Final = 60.0
+"""Deadline of a large write that makes progress all the time."""
+
+LOOK_SECONDS: Final = 1.0
+"""How often progress is measured. A write that takes longer is slow."""
+
+
+class _Deadline(NamedTuple):
+    timeout: asyncio.Timeout
+    seconds: float
+
+
+_of_caller: ContextVar[_Deadline | None] = ContextVar("write deadline", default=None)
+
+
+@asynccontextmanager
+async def write_deadline(seconds: float) -> AsyncIterator[None]:
+    """As `asyncio.timeout`, but while a large write inside makes progress, the time counts from there."""
+    async with asyncio.timeout(seconds) as timeout:
+        token = _of_caller.set(_Deadline(timeout, seconds))
+        try:
+            yield
+        finally:
+            _of_caller.reset(token)
+
+
+def seconds_left(unsent: int, *, size: int, seconds: float, passed: float) -> float:
+    """Return how long to wait for the response after progress.
+
+    Args:
+        unsent: bytes that the peer has not acknowledged.
+        size: bytes of the whole body.
+        seconds: deadline without progress.
+        passed: seconds since the write began.
+    """
+    beyond_the_peer = 0.0 if unsent else size / SLOW_BYTES_PER_SECOND
+    return min(seconds + beyond_the_peer, MAX_WRITE_SECONDS - passed)
+
+
+class Uploads:
+    """The large writes of one client.
+
+    `slow`: those in flight that take long.
+    """
+
+    def __init__(self) -> None:
+        self.slow: set[_Upload] = set()
+        self._ended = asyncio.Event()
+        self._reported = False
+
+    @contextmanager
+    def following(self, request: Request, timeout: asyncio.Timeout) -> Iterator[Request]:
+        """Yield the request to send. `timeout` is the deadline of the request; it is extended with progress."""
+        seconds = (timeout.when() or 0.0) - asyncio.get_running_loop().time()
+        deadlines = [_Deadline(timeout, seconds)]
+        caller = _of_caller.get()
+        if caller is not None:
+            deadlines.append(caller)
+        upload = _Upload(self, len(request.body or b""), deadlines)
+        try:
+            yield request._replace(on_sent=upload.begin)
+        finally:
+            upload.end()
+
+    async def until_sent(self, request: Request) -> None:
+        """Let an event wait while a write is slow."""
+        while self.slow and request.method in WRITES and "/events" in request.target:
+            self._ended.clear()
+            await self._ended.wait()
+
+    def add(self, upload: "_Upload", size: int) -> None:
+        """A write is slow."""
+        if not self._reported:
+            self._reported = True
+            _log.warning(
+                "the link to the API server is slow; events wait until the write is sent",
+                bytes=size,
+            )
+        self.slow.add(upload)
+
+    def remove(self, upload: "_Upload") -> None:
+        """A write has ended."""
+        if upload in self.slow:
+            self.slow.remove(upload)
+        else:
+            self._reported = False
+        self._ended.set()
+
+
+class _Upload:
+    """One large write."""
+
+    def __init__(self, uploads: Uploads, size: int, deadlines: list[_Deadline]) -> None:
+        self._uploads = uploads
+        self._size = size
+        self._deadlines = deadlines
+        self._began_at = asyncio.get_running_loop().time()
+        self._unsent = size
+        self._received = 0
+        self._next_look: asyncio.TimerHandle | None = None
+
+    def begin(self, connection: HttpConnection) -> None:
+        """Follow the request, which was written to the socket of this connection."""
+        self._cancel_look()
+        self._unsent = self._size
+        self._received = connection.received_bytes
+        self._schedule_look(connection)
+
+    def end(self) -> None:
+        self._cancel_look()
+        self._uploads.remove(self)
+
+    def _cancel_look(self) -> None:
+        if self._next_look is not None:
+            self._next_look.cancel()
+
+    def _schedule_look(self, connection: HttpConnection) -> None:
+        loop = asyncio.get_running_loop()
+        self._next_look = loop.call_later(LOOK_SECONDS, self._look, connection)
+
+    def _look(self, connection: HttpConnection) -> None:
+        self._uploads.add(self, self._size)
+        unsent = connection.unsent_bytes()
+        received = connection.received_bytes
+        if unsent < self._unsent or received > self._received:
+            self._unsent = unsent
+            self._received = received
+            self._extend()
+        self._schedule_look(connection)
+
+    def _extend(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for timeout, seconds in self._deadlines:
+            left = seconds_left(
+                self._unsent, size=self._size, seconds=seconds, passed=now - self._began_at
+            )
+            if not timeout.expired():
+                timeout.reschedule(now + left)
