@@ -352,7 +352,6 @@ class Rotating(Credentials):
         self.token = 1
         self._renewals = [*renewals]
         self.rejected: list[str | None] = []
-        self.closed = False
 
     def authorization(self) -> str | None:
         return f"Bearer t{self.token}"
@@ -362,9 +361,6 @@ class Rotating(Credentials):
         renewed = self._renewals.pop(0)
         self.token += renewed
         return renewed
-
-    def close(self) -> None:
-        self.closed = True
 
 
 @cases(
@@ -397,7 +393,6 @@ async def test_after_a_401_a_request_is_repeated_once_with_renewed_credentials(
 
     assert sent == tokens
     assert credentials.rejected == ["Bearer t1"]
-    assert credentials.closed
     assert len(server.connections) == len(sent), "each on a connection of its own"
 
 
