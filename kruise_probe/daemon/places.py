@@ -289,7 +289,8 @@ class Places:
     def _grant(self, place: Place) -> None:
         place.granted = True
         self._count(place, 1, place.held_bytes)
-        self.queue_durations.observe(asyncio.get_running_loop().time() - place.requested_at)
+        now = asyncio.get_running_loop().time()
+        self.queue_durations.observe(now - place.requested_at)
         if place.turn is not None and not place.turn.done():
             place.turn.set_result(None)
 

@@ -50,13 +50,18 @@ class Threads:
         place = self._places.request(tenant, long=False)
         if not place.granted:
             await self._wait(place, deadline)
-        if self._started < self._places.in_flight:
-            self._started += 1
-            threading.Thread(target=self._work, name="handshake", daemon=True).start()
+        self._start_thread()
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._jobs.put(_Job(step, place, done))
         async with asyncio.timeout_at(deadline):
             return await done
+
+    def _start_thread(self) -> None:
+        """Start one if all are in use."""
+        if self._started < self._places.in_flight:
+            self._started += 1
+            thread = threading.Thread(target=self._work, name="handshake", daemon=True)
+            thread.start()
 
     async def _wait(self, place: Place, deadline: float) -> None:
         try:

@@ -61,7 +61,7 @@ MAX_FRAMES: Final = 100
 
 _MESSAGE_PREFIX_BYTES: Final = 5
 _STREAM: Final = 1
-_CONTENT_TYPE: Final = b"application/grpc"
+_GRPC_TYPE = re.compile(rb"application/grpc(?:[+;].*)?", re.DOTALL)
 _UNKNOWN: Final = 2
 _INFORMATIONAL = re.compile(rb"[+]?0*1[0-9][0-9]")
 _INTEGER = re.compile(rb"([+-]?)0*([0-9]{1,10})")
@@ -225,7 +225,7 @@ class HealthCall:
             raise _CallEnded("Internal", "a HEADERS frame cannot appear in the middle of a stream")
         values = dict(fields)
         code = _code_of(fields)
-        if not (self._has_headers or any(map(_is_grpc, fields))):
+        if not (self._has_headers or _has_grpc_type(fields)):
             self._handle_other_protocol(values, ended=ended)
             return
         _check_metadata(fields)
@@ -249,11 +249,9 @@ class HealthCall:
         self.result = self.result or CallResult(code, description)
 
 
-def _is_grpc(field: tuple[bytes, bytes]) -> bool:
-    name, value = field
-    if name != b"content-type" or not value.startswith(_CONTENT_TYPE):
-        return False
-    return value[len(_CONTENT_TYPE) :][:1] in (b"", b"+", b";")
+def _has_grpc_type(fields: Fields) -> bool:
+    types = (value for name, value in fields if name == b"content-type")
+    return any(map(_GRPC_TYPE.fullmatch, types))
 
 
 def _code_of(fields: Fields) -> int:

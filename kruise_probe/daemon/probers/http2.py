@@ -149,8 +149,9 @@ def _check_settings(frame: Frame) -> None:
     if len(payload) % _SETTING_BYTES:
         raise ConnectionBroken("http2: invalid length of SETTINGS")
     for at in range(0, len(payload), _SETTING_BYTES):
-        name = int.from_bytes(payload[at : at + 2])
-        value = int.from_bytes(payload[at + 2 : at + 6])
+        setting = payload[at : at + _SETTING_BYTES]
+        name = int.from_bytes(setting[:2])
+        value = int.from_bytes(setting[2:])
         if name == _INITIAL_WINDOW_SETTING:
             if value > _MAX_WINDOW:
                 raise ConnectionBroken("http2: invalid initial window")

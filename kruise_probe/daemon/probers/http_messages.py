@@ -13,6 +13,7 @@ from kruise_probe.api.core import HEADER_VALUE_CONTROL, HTTPHeader
 from kruise_probe.daemon.probers.urls import Url, is_absolute
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_WITH_DEFAULT: Final = frozenset({"user-agent", "accept"})
 _NOT_SENT: Final = frozenset({"host", "content-length", "transfer-encoding", "trailer"})
 
 
@@ -27,21 +28,25 @@ class Headers:
     """
 
     def __init__(self, configured: Sequence[HTTPHeader], *, user_agent: str) -> None:
-        values = {header.name.lower(): header.value for header in reversed(configured)}
-        self.problem = next(filter(None, map(_problem, configured)), None)
+        self.problem: str | None = None
+        values: dict[str, str] = {}
+        lines: list[str] = []
+        for header in configured:
+            name = header.name.lower()
+            values.setdefault(name, header.value)
+            self.problem = self.problem or _problem(header)
+            omitted = not header.value and name in _WITH_DEFAULT
+            if name not in _NOT_SENT and not omitted:
+                value = header.value.strip()
+                lines.append(f"{header.name}: {value}")
+        if "user-agent" not in values:
+            lines.append(f"User-Agent: {user_agent}")
+        if "accept" not in values:
+            lines.append("Accept: */*")
+        lines.append("Connection: close")
+        self._lines = "\r\n".join(lines)
         self._host = values.get("host", "")
         self._authorized = bool(values.get("authorization"))
-        lines = [
-            f"{header.name}: {header.value.strip()}"
-            for header in configured
-            if header.name.lower() not in _NOT_SENT
-            and (header.value or header.name.lower() not in ("user-agent", "accept"))
-        ]
-        defaults = {"User-Agent": user_agent, "Accept": "*/*"}
-        lines += [
-            f"{name}: {text}" for name, text in defaults.items() if name.lower() not in values
-        ]
-        self._lines = "\r\n".join([*lines, "Connection: close"])
 
     def request(self, url: Url) -> bytes:
         """The first request, to `url`."""
@@ -50,15 +55,19 @@ class Headers:
     def redirected(self, url: Url, previous: Url, location: str) -> bytes:
         """A request that follows a redirect. The configured Host is kept for a relative redirect only."""
         referer = f"Referer: {previous}\r\n"
-        if (previous.scheme, url.scheme) == ("https", "http"):
+        if previous.scheme == "https" and url.scheme == "http":
             referer = ""
-        host = "" if is_absolute(location) else self._host
+        host = self._host
+        if is_absolute(location):
+            host = ""
         return self._request(url, host, referer)
 
     def _request(self, url: Url, host: str, more: str = "") -> bytes:
+        host = host or url.authority
         if url.authorization and not self._authorized:
             more += f"Authorization: {url.authorization}\r\n"
-        text = f"GET {url.target} HTTP/1.1\r\nHost: {host or url.authority}\r\n{more}{self._lines}\r\n\r\n"
+        begin = f"GET {url.target} HTTP/1.1\r\nHost: {host}\r\n"
+        text = f"{begin}{more}{self._lines}\r\n\r\n"
         return text.encode(errors="surrogateescape")
 
 

@@ -172,9 +172,11 @@ class ResponseReader:
 
     def first_line(self) -> tuple[bytes, bool]:
         """The received part of the first line of the body that is not blank, and whether it has ended."""
-        if not (found := _LINE.search(self.body)):
+        found = _LINE.search(self.body)
+        if found is None:
             return b"", self.complete
-        return found[1], self.complete or bool(found[2])
+        line, end = found.groups()
+        return line, self.complete or bool(end)
 
     def feed(self, data: bytes) -> None:
         """Add received bytes; empty means end of the connection.
@@ -192,8 +194,11 @@ class ResponseReader:
             self._feed_body(data)
 
     def _end(self) -> None:
-        if self.status is None or self._left is not None or self._chunks is not None:
-            raise MalformedResponse("unexpected EOF" if self._head_bytes else "EOF")
+        if not self._head_bytes:
+            raise MalformedResponse("EOF")
+        has_end = self._left is not None or self._chunks is not None
+        if self.status is None or has_end:
+            raise MalformedResponse("unexpected EOF")
         self.complete = True
 
     def _feed_head(self, data: bytes) -> None:
@@ -202,7 +207,8 @@ class ResponseReader:
         self._head += data
         end = _HEAD_END.search(self._head, searched)
         while end is not None:
-            head = _parse_head(self._head[: end.start() + 1])
+            last = end.start() + 1
+            head = _parse_head(self._head[:last])
             self._head = self._head[end.end() :]
             self._first_line_checked = False
             if not _is_informational(head.status):
@@ -236,14 +242,16 @@ class ResponseReader:
 
     def _feed_body(self, data: bytes) -> None:
         if self._chunks is not None:
-            data = self._chunks.decode(data, MAX_BODY_BYTES - len(self.body))
+            room = MAX_BODY_BYTES - len(self.body)
+            data = self._chunks.decode(data, room)
             self.complete = self._chunks.ended
         elif self._left is not None:
             data = data[: self._left]
             self._left -= len(data)
             self.complete = self._left == 0
-        self.body += data[: MAX_BODY_BYTES - len(self.body)]
-        if len(self.body) == MAX_BODY_BYTES:
+        room = MAX_BODY_BYTES - len(self.body)
+        self.body += data[:room]
+        if len(data) >= room:
             self.complete = True
 
 
@@ -320,21 +328,23 @@ class _Chunks:
         return taken
 
     def _peek(self, size: int) -> Generator[None, None, bytes]:
-        while len(self._data) - self._at < size:
+        while True:
+            end = self._at + size
+            if len(self._data) >= end:
+                return self._data[self._at : end]
             yield
-        return self._data[self._at : self._at + size]
 
     def _until(self, end: bytes, max_bytes: int) -> Generator[None, None, bytes]:
         """All that comes before `end`, and `end`. Raises: MalformedResponse, if it is longer than `max_bytes`."""
-        found = -1
-        while found < 0:
-            found = self._data.find(end, self._at, self._at + max_bytes)
-            if found < 0:
-                if len(self._data) - self._at >= max_bytes:
-                    raise MalformedResponse("a line of a chunk or a trailer is too long")
-                yield
-        size = found + len(end) - self._at
-        return self._take(size)
+        while True:
+            limit = self._at + max_bytes
+            found = self._data.find(end, self._at, limit)
+            if found >= 0:
+                size = found - self._at
+                return self._take(size + len(end))
+            if len(self._data) >= limit:
+                raise MalformedResponse("a line of a chunk or a trailer is too long")
+            yield
 
 
 def _chunk_length(line: bytes) -> int:

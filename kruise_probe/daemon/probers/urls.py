@@ -88,6 +88,11 @@ class _Reference(NamedTuple):
     path: str
     query: str | None
 
+    def is_relative(self) -> bool:
+        """Whether it has the host of the URL that it is relative to."""
+        has_host = bool(self.authority) or self.credentials is not None
+        return not self.scheme and not has_host
+
 
 def _parse(location: str) -> _Reference:
     """Raises: ValueError, if the Location is not a URL."""
@@ -150,22 +155,26 @@ def url_of_redirect(url: Url, location: str) -> Url:
     """
     reference = _parse(location)
     name, port = _host(reference.scheme, reference.authority)
-    query = reference.query
-    path = _escaped(reference.path)
-    if reference.scheme or reference.authority or reference.credentials is not None:
-        scheme = reference.scheme or url.scheme
-        address = HostPort(name, _port(port, scheme))
-        authorization = ""
-        if reference.credentials is not None:
-            authorization = _basic(reference.credentials)
-        target = _target(_resolved("", path), query or "")
-        return Url(scheme, address, reference.authority, target, authorization)
-
+    if not reference.is_relative():
+        return _absolute(reference, name, port, reference.scheme or url.scheme)
     base, mark, base_query = url.target.partition("?")
-    if not path and query is None:
-        query = mark + base_query
-    target = _target(_resolved(base, path), query or "")
-    return url._replace(target=target)
+    query = reference.query
+    if query is None:
+        query = ""
+        if not reference.path:
+            query = mark + base_query
+    path = _resolved(base, _escaped(reference.path))
+    return url._replace(target=_target(path, query))
+
+
+def _absolute(reference: _Reference, name: str, port: str, scheme: str) -> Url:
+    address = HostPort(name, _port(port, scheme))
+    authorization = ""
+    if reference.credentials is not None:
+        authorization = _basic(reference.credentials)
+    path = _resolved("", _escaped(reference.path))
+    target = _target(path, reference.query or "")
+    return Url(scheme, address, reference.authority, target, authorization)
 
 
 def _host(scheme: str, authority: str) -> tuple[str, str]:
