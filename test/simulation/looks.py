@@ -11,6 +11,7 @@ from kruise_probe.api.names import REASON_PROBE_REMOVED
 from kruise_probe.api.pods import names_of
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import parse_time
+from kruise_probe.controllers.conditions import conflict
 
 OURS = "c/"
 """Prefix of the condition types of the markers."""
@@ -74,9 +75,20 @@ def _marker(marker: Json) -> Json:
     return {
         "current": status.pop("observedGeneration", 0) == marker["metadata"]["generation"],
         "finalizers": marker["metadata"].get("finalizers") or [],
-        "conditions": _conditions(status.pop("conditions", None)),
+        "conditions": _marker_conditions(status.pop("conditions", None)),
         **status,
     }
+
+
+def _marker_conditions(conditions: list[Json] | None) -> Json:
+    """Without what depends on what happened before: Ready, and what others changed in the last ten minutes."""
+    found = _conditions(conditions)
+    found.pop("Ready", None)
+    status, reason, _ = found.get("Conflict", ("", "", ""))
+    if status and reason.startswith("ChangedBy"):
+        none = conflict(())
+        found["Conflict"] = (none.status, none.reason, none.message)
+    return found
 
 
 def _conditions(conditions: list[Json] | None) -> Json:
