@@ -51,7 +51,6 @@ MAX_KEYS = 2000
 """Labels or annotations of one pod. A pod with more does not decode: each of them takes 250 bytes here."""
 
 KUBELET_FIELD_MANAGER = "kubelet"
-_WITHOUT_OWNER: Final = (KUBELET_FIELD_MANAGER, ANCIENT_FIELD_MANAGER)
 
 FINISHED_PHASES: Final = ("Succeeded", "Failed")
 
@@ -212,6 +211,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         readiness_gates: condition types that the pod's readiness depends on.
         owned: what our manager owns on the status subresource.
         owned_by_others: what any other manager but the kubelet owns. What belongs to the oldest of many managers has no owner.
+        merged: what belongs to the oldest of many managers; some of it may be ours.
         writers: what each other manager but the kubelet owns, by its name.
         exit_codes: of the containers that ended and are not restarted, unless the whole pod has finished.
     """
@@ -234,6 +234,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     conditions: tuple[PodCondition, ...]
     owned: Owned
     owned_by_others: Owned = NOTHING_OWNED
+    merged: Owned = NOTHING_OWNED
     writers: Writers = ()
     exit_codes: Mapping[str, int] = _NO_EXIT_CODES
 
@@ -441,23 +442,27 @@ def _restarts(spec: _Spec, name: str, exit_code: int) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def _owned(entries: list[_ManagedFields]) -> tuple[Owned, Owned, Writers]:
-    """What our manager owns, what others own, and who they are. The kubelet writes neither labels nor annotations.
+def _owned(entries: list[_ManagedFields]) -> tuple[Owned, Owned, Owned, Writers]:
+    """What our manager owns, what others own, what has no owner, and who the others are.
 
-    What the API server merged from the oldest managers may have been ours, so it has no owner here.
+    The kubelet writes neither labels nor annotations. What the API server merged from the oldest managers may have been
+    ours, so it has no owner here.
     """
     ours = NOTHING_OWNED
     others = NOTHING_OWNED
+    merged = NOTHING_OWNED
     writers: Writers = ()
     for entry in entries:
         if entry.manager == MANAGER_FIELD_MANAGER and entry.subresource == "status":
             ours = _shared_owned(entry)
-        elif entry.manager not in _WITHOUT_OWNER:
+        elif entry.manager == ANCIENT_FIELD_MANAGER:
+            merged = _shared_owned(entry)
+        elif entry.manager != KUBELET_FIELD_MANAGER:
             found = _shared_owned(entry)
             others = found if others is NOTHING_OWNED else _union(others, found)
             if found:
                 writers = (*writers, (intern(entry.manager or ""), found))
-    return ours, others, _shared_writers(writers)
+    return ours, others, merged, _shared_writers(writers)
 
 
 def _shared_writers(writers: Writers) -> Writers:

@@ -214,8 +214,7 @@ def _state(
 def stale_message_of(pod: Pod) -> str:
     """Why the results of the pod's node are stale, as a condition that we wrote says; or an empty string."""
     for condition in pod.conditions:
-        is_ours = Mark("conditions", condition.type) in pod.owned
-        if condition.reason == REASON_DAEMON_STALE and is_ours:
+        if condition.reason == REASON_DAEMON_STALE and _owns_condition(pod, condition.type):
             return condition.message or ""
     return ""
 
@@ -223,11 +222,13 @@ def stale_message_of(pod: Pod) -> str:
 def _owns_any(pod: Pod, claim: Claim) -> bool:
     """Whether we wrote the condition of the claim, or a mark that its policy for Unknown changes."""
     unknown = claim.wanted.get(ProbeState.UNKNOWN, {})
-    return _owns_condition(pod, claim) or not pod.owned.isdisjoint(unknown)
+    return _owns_condition(pod, claim.condition_type) or not pod.owned.isdisjoint(unknown)
 
 
-def _owns_condition(pod: Pod, claim: Claim) -> bool:
-    return Mark("conditions", claim.condition_type) in pod.owned
+def _owns_condition(pod: Pod, type: str) -> bool:
+    """Whether we wrote this condition; also if the API server has merged our entry into that of old managers."""
+    mark = Mark("conditions", type)
+    return mark in pod.owned or mark in pod.merged
 
 
 def _condition(
@@ -283,7 +284,7 @@ def _transition_time(
 
 def _mark_paused(pod: Pod, claim: Claim, changes: Changes) -> None:
     """Set the reason of our condition of a paused probe."""
-    if _owns_condition(pod, claim):
+    if _owns_condition(pod, claim.condition_type):
         current = pod.condition(claim.condition_type)
         if current is not None and current.reason != REASON_PAUSED:
             changes.conditions.append(_with_reason(current, REASON_PAUSED))

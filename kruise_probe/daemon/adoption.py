@@ -83,7 +83,7 @@ def adoption(
     same = result is not None and is_of_container(result, container.id, container.started_at)
     replaced = bool(previous_id) or (result is not None and not same)
     in_delay = delay_ends > loop_now
-    long_break = loop_now >= handover.watched_until + grace_seconds
+    long_break = daemon_start.loop_seconds >= handover.watched_until + grace_seconds
     keep_state = not (replaced and (in_delay or long_break))
     if in_delay:
         return Adoption(keep_state, delay_ends)

@@ -295,6 +295,8 @@ class Worker:
         if self._invalid_reason:
             self._state.publish(state.unknown(self._invalid_reason))
             return
+        if not containers.is_known(key.pod_uid, key.container):
+            return
         # What was missed before this worker had a container counts too.
         since = min(self._loop.time(), self._handover.watched_until)
         if not containers.available:

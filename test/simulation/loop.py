@@ -50,6 +50,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     Attributes:
         steps: number of callbacks that ran.
+        step_seconds: how long each of them takes.
         errors: what asyncio reports as unhandled, and what the product logs as an error.
         note: called with the process and the text of each log line of the product.
     """
@@ -58,6 +59,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         super().__init__()
         SimulatedTask.created = 0
         self.steps = 0
+        self.step_seconds = 0.0
         self.errors: list[str] = []
         self.note: Callable[[str, str], None] = lambda process, event: None
         self._random = random
@@ -75,6 +77,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def pause(self, process: str) -> None:
         """Stop running the callbacks of `process`, as SIGSTOP."""
         self._paused.setdefault(process, [])
+
+    def is_paused(self, process: str) -> bool:
+        return process in self._paused
 
     def resume(self, process: str) -> None:
         self._ready.extend(self._paused.pop(process, ()))
@@ -107,6 +112,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 continue
             self.steps += 1
             handle._run()
+            self._now += self.step_seconds
 
     def _pop_due_timers(self) -> None:
         timers = self._timers

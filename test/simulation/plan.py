@@ -4,7 +4,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from simulation import edits, faults
+from simulation import applications, edits, faults
+from simulation.applications import HANDLERS, HANG
 from simulation.world import (
     APPS,
     DAEMONS,
@@ -139,7 +140,46 @@ FAULTS = _by_name(
     Action(faults.expire, 1, lambda r: ()),
 )
 
-ACTIONS = {**EDITS, **FAULTS}
+LONG_BREAKS = (1.0, 20.0, 45.0, 200.0, 330.0)
+
+
+def _pod(random: Random) -> str:
+    return random.choice(POD_NAMES)
+
+
+def _process_and_break(random: Random, processes: tuple[str, ...] = DAEMONS) -> tuple[Any, ...]:
+    return random.choice(processes), random.choice(LONG_BREAKS)
+
+
+def _behaviour(random: Random) -> tuple[Any, ...]:
+    seconds = random.choice([0.01, 0.01, 0.9, 1.5, HANG])
+    return _pod(random), random.choice(list(HANDLERS)), random.choice([True, False]), seconds
+
+
+APPLICATION_ACTIONS = _by_name(
+    Action(applications.behave, 30, _behaviour),
+    Action(applications.finish_pod, 4, lambda r: (_pod(r), r.choice(["Succeeded", "Failed"]))),
+    Action(applications.reboot, 3, lambda r: (r.choice(NODE_NAMES), r.choice(LONG_BREAKS), 60.0)),
+    Action(applications.lose_daemon_and_lease, 2, lambda r: (r.choice(NODE_NAMES), 330.0)),
+    Action(applications.crowd, 2, lambda r: (_pod(r),)),
+    Action(applications.put_application_marker, 2, lambda r: (r.randrange(10_000),)),
+    Action(edits.drop_marker, 1, lambda r: (applications.MARKER,)),
+    Action(
+        edits.restart_container, 8, lambda r: (_pod(r), r.choice([0.0, 2.0, 20.0, 45.0, 330.0]))
+    ),
+    Action(edits.replace_pod, 3, lambda r: (_pod(r), r.choice(NODE_NAMES))),
+    Action(edits.terminate_pod, 2, lambda r: (_pod(r), r.choice([5.0, 90.0]))),
+    Action(faults.kill, 3, _process_and_break),
+    Action(faults.terminate, 6, _process_and_break),
+    Action(faults.stop, 2, _process_and_break),
+    Action(faults.lose_runtime, 2, lambda r: (r.choice(NODE_NAMES), r.choice(LONG_BREAKS))),
+    Action(
+        faults.skew, 3, lambda r: (r.choice(MANAGERS), r.choice([-3600.0, -30.0, 120.0, 3600.0]))
+    ),
+)
+"""What happens to applications, their nodes and daemons."""
+
+ACTIONS = {**EDITS, **FAULTS, **APPLICATION_ACTIONS}
 
 
 def make_plan(seed: int) -> SimulationPlan:
@@ -152,6 +192,26 @@ def make_plan(seed: int) -> SimulationPlan:
         fault_steps = [each._replace(at=each.at + STEADY_AT_SECONDS) for each in fault_steps]
     first = PlanStep(round(random.uniform(0, 3), 3), "put_marker", _put_marker(random))
     return SimulationPlan(seed, tuple(sorted([first, *edit_steps, *fault_steps])), steady)
+
+
+APPLICATION_SECONDS = 600.0
+TICK_SECONDS = 0.05
+"""Ticks of probes are at multiples of it; steps of a plan come just before, when a daemon has most to do."""
+
+
+def make_application_plan(seed: int) -> SimulationPlan:
+    """The marker, and then actions at any time."""
+    random = Random(f"applications {seed}")
+    names = random.choices(
+        list(APPLICATION_ACTIONS),
+        [each.weight for each in APPLICATION_ACTIONS.values()],
+        k=random.randint(5, 40),
+    )
+    steps = [PlanStep(0.5, "put_application_marker", (random.randrange(10_000),))]
+    for name in names:
+        at = random.randrange(int(APPLICATION_SECONDS / TICK_SECONDS)) * TICK_SECONDS
+        steps.append(PlanStep(at - 0.001, name, APPLICATION_ACTIONS[name].arguments(random)))
+    return SimulationPlan(seed, tuple(sorted(steps)))
 
 
 def _steps(random: Random, actions: dict[str, Action], count: int) -> list[PlanStep]:

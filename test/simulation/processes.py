@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 from random import Random
 from typing import NamedTuple, cast
 from unittest.mock import patch
@@ -31,6 +30,7 @@ from kruise_probe.api.names import (
     SYSTEM_NAMESPACE,
 )
 from kruise_probe.api.resources import NODE_POD_PROBES
+from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.client.rest import ResourceListerWatcher
 from kruise_probe.controllers import product
 from kruise_probe.controllers.state import ManagerOptions
@@ -40,6 +40,7 @@ from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.desired import NodeAddresses
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers import prober_for
+from kruise_probe.daemon.probers.prober import Prober
 from kruise_probe.daemon.supervisor import run_supervisor
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -170,6 +171,7 @@ class SimulatedDaemon(SimulatedProcess):
     ) -> None:
         super().__init__(name, around)
         self.node = node
+        self.network_prober: Callable[[ContainerProbe], Prober] | None = None
         self._runtime = runtime
 
     async def _run(self, connection: FaultyConnection) -> None:
@@ -187,18 +189,23 @@ class SimulatedDaemon(SimulatedProcess):
             context=WorkerContext(
                 containers=ContainerWatcher(cast(GrpcRuntime, self._runtime)),
                 node_addresses=_NoAddresses(),
-                prober_factory=partial(
-                    prober_for,
-                    commands=self._runtime,
-                    user_agent="kruise-probe/simulated",
-                    open_socket=_refuse,
-                ),
+                prober_factory=self._prober_for,
                 execs=Places(16, EXECS),
                 sockets=Places(100, SOCKETS),
                 stalled_since=lambda _: False,
                 now=self.now,
             ),
             recorder=EventRecorder(client, component=EVENT_COMPONENT, host=self.node, now=self.now),
+        )
+
+    def _prober_for(self, entry: ContainerProbe) -> Prober:
+        if self.network_prober is not None and entry.probe.exec is None:
+            return self.network_prober(entry)
+        return prober_for(
+            entry,
+            commands=self._runtime,
+            user_agent="kruise-probe/simulated",
+            open_socket=_refuse,
         )
 
 

@@ -8,11 +8,14 @@ from random import Random
 from typing import NamedTuple
 
 from simulation import edits
+from simulation.applications import Applications
 from simulation.looks import differences, looks, wrong_times
 from simulation.loop import SimulatedLoop, capture_logs
 from simulation.plan import EDITING_SECONDS, STEADY_AT_SECONDS, PlanStep, SimulationPlan
 from simulation.processes import own_metrics
 from simulation.safety import Safety
+from simulation.truth import STEP_SECONDS as STEP_OF_TRUTH_SECONDS
+from simulation.truth import Truth
 from simulation.world import NODE_NAMES, SimulationEvent, World
 from support.shrinking import shrink
 from support.wire import Json
@@ -101,6 +104,54 @@ def judge(
     except Failed as failed:
         oracle, problems = failed.oracle, tuple(failed.problems)
     return RunResult(plan, oracle, problems, tuple(worlds[0].log), steps, seconds)
+
+
+BUSY_STEP_SECONDS = 0.0005
+AFTER_LAST_STEP_SECONDS = 330.0
+
+
+def judge_truth(plan: SimulationPlan) -> RunResult:
+    """Run a plan of `make_application_plan` with the truth oracle."""
+    worlds: list[World] = []
+    oracle = ""
+    problems: tuple[str, ...] = ()
+    steps, seconds = 0, 0.0
+    try:
+        with simulated(plan.seed) as loop:
+            loop.step_seconds = BUSY_STEP_SECONDS
+            try:
+                truth = loop.run_until_complete(_play_truth(plan, worlds))
+            finally:
+                steps, seconds = loop.steps, loop.time()
+            if truth.problems:
+                raise Failed(", ".join(truth.problems), list(truth.problems.values()))
+    except Failed as failed:
+        oracle, problems = failed.oracle, tuple(failed.problems)
+    return RunResult(plan, oracle, problems, tuple(worlds[0].log), steps, seconds)
+
+
+async def _play_truth(plan: SimulationPlan, worlds: list[World]) -> Truth:
+    world = await World(plan.seed).__aenter__()
+    worlds.append(world)
+    world.applications = Applications(world)
+    world.applications.install()
+    truth = Truth(world, world.applications)
+    edits.populate(world)
+    world.start()
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(_watch(truth))
+        for step in plan.steps:
+            await _until(world, step.at)
+            step.apply(world)
+        await asyncio.sleep(AFTER_LAST_STEP_SECONDS)
+        watching.cancel()
+    return truth
+
+
+async def _watch(truth: Truth) -> None:
+    while True:
+        await asyncio.sleep(STEP_OF_TRUTH_SECONDS)
+        truth.step()
 
 
 def _judge(
@@ -259,7 +310,7 @@ def _is_refresh(old: Json | None, new: Json | None) -> bool:
     return content(old) == content(new)
 
 
-def shrunk(result: RunResult) -> RunResult:
+def shrunk(result: RunResult, judge: Callable[[SimulationPlan], RunResult] = judge) -> RunResult:
     """The result of the shortest plan found that fails by the same oracle."""
     best = result
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import cache, partial
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from simulation.loop import SimulatedLoop
@@ -39,6 +39,9 @@ from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.store import Stored
 from kruise_probe_playground.marker_rules import marker_problems
+
+if TYPE_CHECKING:
+    from simulation.applications import Applications
 
 NODE_NAMES = ("node-1", "node-2")
 POD_NAMES = ("web-0", "web-1", "web-2", "web-3")
@@ -134,6 +137,7 @@ class World:
         commits: every change of an object of the product, in order.
         outcomes: exit code and output of a command, by pod and command; absent ones succeed.
         containers: the newest container of each pod.
+        applications: what runs in the containers, if the truth is observed; otherwise `outcomes` decides.
         on_send, on_commit: called with each request at its sending, and with each change.
     """
 
@@ -174,6 +178,7 @@ class World:
             each.name: each for each in (*self.managers, *self.daemons)
         }
         self.containers: dict[str, FakeContainer] = {}
+        self.applications: Applications | None = None
         self._later: set[asyncio.Task[None]] = set()
         self._faults: dict[str, _Fault] = {}
         self._collector: asyncio.Task[None] | None = None
@@ -229,6 +234,10 @@ class World:
     def start(self) -> None:
         for each in self.processes.values():
             each.start()
+
+    def works(self, process: str) -> bool:
+        """Whether a process runs and is not paused."""
+        return self.processes[process].running and not self.loop.is_paused(process)
 
     # Requests of users and kubelets.
 

@@ -93,6 +93,7 @@ class FakeContainers(ContainerWatcher):
 
     def __init__(self) -> None:
         self.problem = ""
+        self.known = True
         self._shown: dict[tuple[str, str], ContainerView] = {}
         self._callbacks: list[Callable[[], None]] = []
         self.refreshes = 0
@@ -100,6 +101,14 @@ class FakeContainers(ContainerWatcher):
 
     def set_available(self, available: bool) -> None:
         self.problem = "" if available else "unavailable"
+        self._changed()
+
+    def is_known(self, pod_uid: str, container_name: str) -> bool:
+        return self.known
+
+    def show(self) -> None:
+        """The runtime has returned what it was asked for."""
+        self.known = True
         self._changed()
 
     def find(self, pod_uid: str, container_name: str) -> ContainerView | None:

@@ -125,6 +125,15 @@ class ContainerWatcher:
         """Whether the last list succeeded; False before the first."""
         return not self.problem
 
+    def is_known(self, pod_uid: str, container_name: str) -> bool:
+        """Whether the runtime was asked for the containers, and for the status of this one if it runs."""
+        if self.problem == _NOT_LISTED_YET:
+            return False
+        container = self._newest.get(ContainerKey(pod_uid, container_name))
+        if container is None or container.state is not ContainerState.RUNNING:
+            return True
+        return self._has_response(container)
+
     def find(self, pod_uid: str, container_name: str) -> ContainerView | None:
         """The newest container of this name; None if there is none, or it is the first of this name and has no status yet."""
         return self._views.get(ContainerKey(pod_uid, container_name))
@@ -251,6 +260,13 @@ class ContainerWatcher:
             host_network=bool(sandbox and sandbox.host_network),
             problem=problem,
         )
+
+    def _has_response(self, container: RuntimeContainer) -> bool:
+        """Whether both status calls of a container have returned, also with a failure."""
+        id, sandbox_id = container.id, container.sandbox_id
+        if id in self._starts.failures or sandbox_id in self._sandboxes.failures:
+            return True
+        return id in self._starts.known and sandbox_id in self._sandboxes.known
 
     def _set_problem(self, problem: str) -> None:
         before, self.problem = self.problem, problem

@@ -1,7 +1,7 @@
 """`metadata.managedFields` after an update.
 
-Source: apimachinery pkg/util/managedfields/internal; structured-merge-diff merge/update.go (Update).
-Differs: each kind has one version, so nothing is converted; there is no operation Apply; old entries are not merged.
+Source: apimachinery pkg/util/managedfields/internal (capmanagers.go for the limit); structured-merge-diff merge/update.go (Update).
+Differs: each kind has one version, so nothing is converted; there is no operation Apply.
 """
 
 from collections.abc import Iterable, Set
@@ -20,6 +20,10 @@ _NEVER_MANAGED: Final[Set[Path]] = {
     *(("f:apiVersion",), ("f:kind",), ("f:metadata",)),
     *(("f:metadata", f"f:{each}") for each in _SET_BY_SERVER),
 }
+
+
+_MAX_MANAGERS: Final = 10
+_OLD_MANAGERS: Final = "ancient-changes"
 
 
 class ManagerIdentifier(NamedTuple):
@@ -79,7 +83,22 @@ def track(
     if mine:
         before = entries[writer].fields if writer in entries else set()
         entries[writer] = _Entry(mine | before, format_time(now))
+    _merge_oldest(entries)
     _store(new, entries)
+
+
+def _merge_oldest(entries: dict[ManagerIdentifier, _Entry]) -> None:
+    """Merge the oldest entries into one, so that at most `_MAX_MANAGERS` are left."""
+    excess = len(entries) - _MAX_MANAGERS
+    if excess <= 0:
+        return
+    oldest = sorted(entries, key=lambda writer: (entries[writer].time, writer))[: excess + 1]
+    merged = [entries.pop(writer) for writer in oldest]
+    bucket = ManagerIdentifier(_OLD_MANAGERS, "Update", oldest[0].api_version, "")
+    if bucket in entries:
+        merged.append(entries[bucket])
+    fields = set[Path]().union(*(entry.fields for entry in merged))
+    entries[bucket] = _Entry(fields, max(entry.time for entry in merged))
 
 
 def same_but_for_times(left: Json, right: Json) -> bool:

@@ -190,8 +190,15 @@ def replace(node: ScriptedNode) -> None:
     node.containers.start()
 
 
+def begin_unknown(node: ScriptedNode) -> None:
+    """The next daemon waits a second for the status of the container."""
+    node.containers.known = False
+    asyncio.get_running_loop().call_later(901, node.containers.show)
+
+
 @cases(
     "delay change down states",
+    a_container_without_a_status_yet_keeps_its_state=(0, begin_unknown, 900, "Succeeded"),
     a_replaced_container_keeps_the_state=(0, replace, 0, "Succeeded"),
     a_replaced_container_in_its_delay_is_unknown=(5, replace, 0, "Succeeded Unknown Succeeded"),
     a_delay_that_has_ended_changes_nothing=(5, replace, 6, "Succeeded"),

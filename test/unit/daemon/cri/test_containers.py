@@ -282,6 +282,22 @@ async def test_the_pause_between_retries_doubles_up_to_two_seconds_and_starts_ag
     assert listed == [10, 10]
 
 
+@cases("deaf after", a_response=("", 1.5), no_response=("container-0", 3.5))
+async def test_a_container_is_known_once_its_status_calls_have_returned(
+    deaf: str, after: float
+) -> None:
+    node = Node(PartlyDeaf())
+    node.runtime.seconds, node.runtime.patience, node.runtime.deaf = 1.0, 3.0, deaf
+    start()(node)
+    known = [node.watcher.is_known("uid-1", "main")]
+    async with background(node.watcher.run()):
+        await asyncio.sleep(0.5)
+        known += [node.watcher.is_known(uid, "main") for uid in ("uid-1", "uid-2")]
+        await asyncio.sleep(after - 0.5)
+        known.append(node.watcher.is_known("uid-1", "main"))
+    assert known == [False, False, True, True]
+
+
 async def test_runtime_unavailable_at_the_start_is_logged_once() -> None:
     node = Node(PartlyDeaf())
     node.runtime.failures["ListContainers"] = RuntimeUnavailable("there is no socket at /none")

@@ -1,0 +1,184 @@
+"""What the applications of a simulated cluster are, and the edits of them.
+
+An application answers each kind of handler, well or badly, after a while or never. An answer that a container has begun
+comes also after its exit: another container of the pod may send it.
+"""
+
+import asyncio
+import math
+from collections.abc import Iterator
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+from simulation import edits, faults
+from simulation.world import NAMESPACE, World
+from support.builders import marker_wire, policy_wire, probe_wire
+from support.fake_runtime import ExecCall, ScriptedRuntime
+from support.wire import Json
+
+from kruise_probe.api.resources import MARKERS, PODS
+from kruise_probe.api.v1alpha1 import ContainerProbe
+from kruise_probe.client.request import PatchType
+from kruise_probe.daemon.cri.runtime import ContainerState, ExecResult
+from kruise_probe.daemon.probers.prober import Prober, ProbeResult, Target, failure, success
+
+MARKER = "app"
+HANDLERS: dict[str, Json] = {
+    "exec": {"exec": {"command": ["exec"]}},
+    "http": {"httpGet": {"port": 80}},
+    "tcp": {"tcpSocket": {"port": 80}},
+    "grpc": {"grpc": {"port": 80}},
+}
+"""The probes of the marker, by name. Probe `x` writes the condition `c/x` and the label `l-x`."""
+
+MANY_MANAGERS = 11
+"""The API server keeps ten field managers of an object, and merges the oldest."""
+
+
+class Behaviour(NamedTuple):
+    """How an application answers one kind of attempt; infinite `seconds` are a hang."""
+
+    good: bool = True
+    seconds: float = 0.01
+
+
+class Applications:
+    """The applications of a world. `install` lets its commands and its network be theirs."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._behaviours: dict[tuple[str, str], Behaviour] = {}
+
+    def install(self) -> None:
+        for daemon in self._world.daemons:
+            runtime = self._world.runtimes[daemon.node]
+            runtime.default_script = partial(self._run_command, runtime)
+            daemon.network_prober = partial(NetworkProber, self, runtime)
+
+    def behaviour(self, pod: str, probe: str) -> Behaviour:
+        return self._behaviours.get((pod, probe), Behaviour())
+
+    def set(self, pod: str, probe: str, behaviour: Behaviour) -> None:
+        self._behaviours[pod, probe] = behaviour
+
+    def in_container(self, runtime: ScriptedRuntime, id: str, probe: str) -> Behaviour:
+        """The behaviour of the pod of a container, which may have been replaced or removed."""
+        found = runtime.containers.get(id)
+        for name, newest in self._world.containers.items():
+            if found is not None and newest.pod_uid == found.pod_uid:
+                return self.behaviour(name, probe)
+        return Behaviour(good=False)
+
+    async def _run_command(self, runtime: ScriptedRuntime, call: ExecCall) -> ExecResult:
+        good, seconds = self.in_container(runtime, call.container_id, call.command[0])
+        await asyncio.sleep(min(seconds, call.timeout_seconds + 1))
+        return ExecResult(0, b"fine", b"") if good else ExecResult(1, b"", b"bad")
+
+
+class NetworkProber(Prober):
+    """Gets the application's answer without a network."""
+
+    def __init__(
+        self, applications: Applications, runtime: ScriptedRuntime, entry: ContainerProbe
+    ) -> None:
+        self._applications = applications
+        self._runtime = runtime
+        self._name = entry.name.partition("#")[2]
+        self._timeout = entry.probe.effective_timeout_seconds
+
+    async def run(self, target: Target, *_: object) -> ProbeResult:
+        good, seconds = self._applications.in_container(
+            self._runtime, target.container_id, self._name
+        )
+        await asyncio.sleep(min(seconds, self._timeout))
+        if seconds >= self._timeout:
+            return failure("timed out", timed_out=True)
+        return success("fine") if good else failure("bad")
+
+
+# Edits and faults of plans.
+
+
+def put_application_marker(world: World, variant: int) -> None:
+    """Create the marker. `variant` is the seed of its numbers and policies."""
+    if world.get(MARKERS, MARKER) is not None:
+        return
+    body = marker_wire(MARKER, probes=list(_probes(Random(variant))))
+    body["metadata"] = {"name": MARKER}
+    world.post(MARKERS.path(NAMESPACE), body)
+
+
+def _probes(random: Random) -> Iterator[Json]:
+    for name, handler in HANDLERS.items():
+        states = {"Succeeded": "up", "Failed": "down"}
+        if random.random() < 0.5:
+            states["Unknown"] = "unknown"
+        timeout = random.choice([1, 2])
+        wire = probe_wire(
+            name,
+            condition=f"c/{name}",
+            policies=[policy_wire(state, {f"l-{name}": text}) for state, text in states.items()],
+            handler=handler,
+            periodSeconds=random.choice([3, 5, 10]),
+            timeoutSeconds=timeout,
+            successThreshold=random.choice([1, 1, 2]),
+            failureThreshold=random.choice([1, 2, 3, 9]),
+            initialDelaySeconds=random.choice([0, 0, 5]),
+        )
+        wire["whenTerminating"] = random.choice(["Keep", "Probe"])
+        yield wire
+
+
+def behave(world: World, pod: str, probe: str, good: bool, seconds: float) -> None:
+    """From now on the application answers so."""
+    assert world.applications is not None
+    world.applications.set(pod, probe, Behaviour(good, seconds))
+
+
+def finish_pod(world: World, name: str, phase: str) -> None:
+    """The container ends; the kubelet reports the phase a second later."""
+    container = world.containers.get(name)
+    pod = world.get(PODS, name)
+    if container is None or pod is None or pod["status"]["phase"] != "Running":
+        return
+    uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
+    world.runtimes[node].stop(container)
+
+    def report() -> None:
+        newest = world.get(PODS, name)
+        if newest is not None and newest["metadata"]["uid"] == uid:
+            world.merge(PODS, name, {"status": {"phase": phase}}, subresource="status")
+
+    world.after(1.0, f"{name} has {phase}", report)
+
+
+def reboot(world: World, node: str, seconds: float, container_seconds: float) -> None:
+    """Node and daemon are down for `seconds`; the containers start `container_seconds` later, as new ones."""
+    daemon = f"daemon-{node}"
+    world.processes[daemon].kill()
+    for name, container in world.containers.items():
+        pod = world.get(PODS, name)
+        if pod is None or pod["spec"]["nodeName"] != node:
+            continue
+        if container.state is ContainerState.RUNNING:
+            edits.restart_container(world, name, seconds + container_seconds)
+    world.after(seconds, f"start {daemon}", world.processes[daemon].start)
+
+
+def lose_daemon_and_lease(world: World, node: str, seconds: float) -> None:
+    """The daemon is dead for `seconds`; its Lease is deleted in the middle."""
+    faults.kill(world, f"daemon-{node}", seconds)
+    world.after(seconds / 2, f"delete the Lease of {node}", lambda: edits.delete_lease(world, node))
+
+
+def crowd(world: World, name: str) -> None:
+    """Many clients write labels of a pod."""
+    for number in range(MANY_MANAGERS):
+        path = PODS.path(NAMESPACE, name) + f"?fieldManager=tool-{number}"
+        if world.get(PODS, name) is not None:
+            change = {"metadata": {"labels": {f"tool-{number}": str(world.loop.time())}}}
+            world.request("PATCH", path, change, PatchType.MERGE)
+
+
+HANG = math.inf

@@ -1,0 +1,313 @@
+"""The truth oracle: every condition and label on a pod says what is so, or that it is not known, with a true reason.
+
+A *claim* is what a condition says: True, False, or the reason of an Unknown. Each second the oracle notes which claims
+are true of each probe. Three rules hold:
+
+1. A published claim was true within the last `window` seconds. Time during which one of `EXCEPTIONS` holds does not count.
+2. A new reason is true when it is published.
+3. 60 s after a daemon has stopped, conditions say so, or what the manager knows by itself (`WITHOUT_DAEMON`).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from simulation.applications import MARKER, Applications
+from simulation.world import NODE_NAMES, World
+from support.fake_runtime import FakeContainer
+from support.wire import Json
+
+from kruise_probe.api.resources import MARKERS, PODS
+from kruise_probe.daemon.cri.runtime import ContainerState
+
+STEP_SECONDS = 1.0
+LEAST_GRACE_SECONDS = 30.0
+STALE_SECONDS, HOLD_SECONDS, SILENCE_SLACK_SECONDS = 60.0, 180.0, 20.0
+RENEWAL_SECONDS = 40.0
+"""Longest time between a renewal of a Lease and the next one."""
+REACTION_SECONDS = 10.0
+"""Until the list of containers and both writes are done."""
+
+TRUE, FALSE = "True", "False"
+STALE, RESTARTED, NO_RUNTIME = "ProbeDaemonStale", "ContainerRestarted", "RuntimeUnavailable"
+ENDED = ("ContainerNotRunning", "ContainerNotCreated", "ContainerFinished")
+FINISHED = "PodFinished"
+HANGS = "(the command hangs)"
+CLAIMS = (TRUE, FALSE, STALE, RESTARTED, NO_RUNTIME, *ENDED, FINISHED, HANGS)
+WITHOUT_DAEMON = (STALE, FINISHED, "ContainerFinished")
+
+
+@dataclass
+class NodeTruth:
+    """What holds on a node, in seconds.
+
+    Attributes:
+        silent: since the daemon stopped, while a manager leads.
+        held: since the runtime is unavailable, while the daemon runs.
+        break_seconds: of the last break of the daemon; `started` is its end, in loop time.
+    """
+
+    works: bool = False
+    silent: float = 0.0
+    held: float = 0.0
+    stopped: float = 0.0
+    started: float = 0.0
+    break_seconds: float = 0.0
+
+
+@dataclass
+class ProbeTruth:
+    """What holds for one probe of one pod.
+
+    Attributes:
+        ages: by claim, counted seconds since it was true.
+        seconds: by claim, all seconds since it was true.
+        published: the newest claim; `reported` the newest one that is not the manager's own.
+        blocked: for how long the daemon has seen no container.
+        seen: the container that runs or ran last.
+    """
+
+    ages: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CLAIMS, math.inf))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CLAIMS, math.inf))
+    published: str = ""
+    reported: str = ""
+    blocked: float = 0.0
+    seen: str = ""
+    was_running: bool = False
+
+
+class ProbeCase:
+    """One probe of one pod at one moment."""
+
+    def __init__(
+        self, node: NodeTruth, truth: ProbeTruth, pod: Json, probe: Json, *, leads: bool
+    ) -> None:
+        numbers = probe["probe"]
+        self.node = node
+        self.probe = truth
+        self.leads = leads
+        self.phase = pod["status"]["phase"]
+        self.terminating = "deletionTimestamp" in pod["metadata"]
+        self.keeps = probe.get("whenTerminating") != "Probe"
+        self.delay: float = numbers.get("initialDelaySeconds", 0)
+        self.period: float = numbers["periodSeconds"]
+        self.timeout: float = numbers["timeoutSeconds"]
+        self.threshold: int = max(numbers["failureThreshold"], numbers["successThreshold"])
+        self.grace: float = max(numbers["failureThreshold"] * self.period, LEAST_GRACE_SECONDS)
+
+    @property
+    def after_long_break(self) -> bool:
+        """Whether no daemon ran before this one for longer than the grace period of 4.7, by any sign of life."""
+        return self.node.break_seconds > SILENCE_SLACK_SECONDS + self.grace
+
+    @property
+    def may_be_after_long_break(self) -> bool:
+        """As `after_long_break`, by the oldest sign of life that the last daemon may have given."""
+        return self.node.break_seconds > SILENCE_SLACK_SECONDS + self.grace - RENEWAL_SECONDS
+
+    @property
+    def window(self) -> float:
+        """How long a claim may be published after it was true, in counted time."""
+        stretch = 8 if self.probe.seconds[HANGS] < 600 else 1
+        return self.period * (stretch + self.threshold) + self.timeout + self.delay + 5.0
+
+
+EXCEPTIONS: dict[str, Callable[[ProbeCase], bool]] = {
+    "no manager leads": lambda case: not case.leads,
+    "3.6: no daemon; its results come back with it": lambda case: case.node.silent > 0,
+    "4.3: three minutes of RuntimeUnavailable": lambda case: (
+        0 < case.node.held <= HOLD_SECONDS + REACTION_SECONDS
+    ),
+    "4.3: the grace period of a container that does not run": lambda case: (
+        0 < case.probe.blocked <= case.grace + REACTION_SECONDS
+    ),
+    "10.11: whenTerminating: Keep": lambda case: case.terminating and case.keeps,
+}
+"""When the time of a published claim does not count. Beside them: 4.3, a new container and a new daemon begin to count
+again (`Truth._begin_again`), and 3.3, labels stay under Unknown without a policy."""
+
+
+class Truth:
+    """Observes a world; `problems` has one line for each claim that is false."""
+
+    def __init__(self, world: World, applications: Applications) -> None:
+        self.problems: dict[str, str] = {}
+        self.nodes = {name: NodeTruth() for name in NODE_NAMES}
+        self.probes: dict[tuple[str, str], ProbeTruth] = {}
+        self.leads = False
+        self._world = world
+        self._applications = applications
+        self._managers: set[str] = set()
+        self._without_marker = 0.0
+
+    def step(self) -> None:
+        """Look at everything; call it every `STEP_SECONDS`."""
+        self._look_at_managers()
+        for name, node in self.nodes.items():
+            self._look_at_daemon(name, node)
+        marker = self._world.get(MARKERS, MARKER)
+        live = marker is not None and "deletionTimestamp" not in marker["metadata"]
+        self._without_marker += 0.0 if live else STEP_SECONDS * self.leads
+        if live and self._without_marker:
+            self._count_silence_again()  # 11.11: from the first new entry
+        for name, pod in self._world.objects(PODS).items():
+            if marker is not None and live:
+                self._without_marker = 0.0
+                for probe in marker["spec"]["probes"]:
+                    self._look_at_probe(name, pod, probe)
+            elif self._without_marker > 2 * REACTION_SECONDS:
+                self._look_for_marks(name, pod)
+
+    def _report(self, kind: str, text: str) -> None:
+        """Keep the first problem of each kind."""
+        self.problems.setdefault(kind, f"{self._world.loop.time():.0f} s: {text}")
+
+    def _look_at_managers(self) -> None:
+        working = {each.name for each in self._world.managers if self._world.works(each.name)}
+        if working - self._managers:
+            self._count_silence_again()  # 3.6: from the first sign that a manager sees
+        self._managers = working
+        self.leads = any(each.leads and each.name in working for each in self._world.managers)
+
+    def _count_silence_again(self) -> None:
+        for node in self.nodes.values():
+            node.silent = min(node.silent, STEP_SECONDS)
+
+    def _look_at_daemon(self, name: str, node: NodeTruth) -> None:
+        now = self._world.loop.time()
+        before, node.works = node.works, self._world.works(f"daemon-{name}")
+        if node.works and not before:
+            node.break_seconds = now - node.stopped
+            node.started = now
+            node.held = 0.0
+        if before and not node.works:
+            node.stopped = now
+        if node.works:
+            node.silent = 0.0
+            away = bool(self._world.runtimes[name].failures)
+            node.held = node.held + STEP_SECONDS if away else 0.0
+        elif self.leads:
+            node.silent += STEP_SECONDS
+
+    # One probe.
+
+    def _look_at_probe(self, name: str, pod: Json, probe: Json) -> None:
+        state = self.probes.setdefault((pod["metadata"]["uid"], probe["name"]), ProbeTruth())
+        node = self.nodes[pod["spec"]["nodeName"]]
+        case = ProbeCase(node, state, pod, probe, leads=self.leads)
+        container = self._world.containers.get(name)
+        running = container is not None and container.state is ContainerState.RUNNING
+        self._look_at_container(case, container, running)
+        claims = self._true_claims(case, name, probe["name"], container, running)
+        counted = not any(holds(case) for holds in EXCEPTIONS.values())
+        for claim in CLAIMS:
+            state.ages[claim] += STEP_SECONDS * counted
+            state.seconds[claim] += STEP_SECONDS
+        for claim in claims:
+            state.ages[claim] = 0.0
+            state.seconds[claim] = 0.0
+        self._check(case, f"{name} {probe['name']}", pod, probe)
+
+    def _look_at_container(
+        self, case: ProbeCase, container: FakeContainer | None, running: bool
+    ) -> None:
+        state, node = case.probe, case.node
+        now = self._world.loop.time()
+        daemon_is_new = node.works and node.started == now
+        replaced = running and container is not None and container.id != state.seen
+        if daemon_is_new or replaced or running is not state.was_running:
+            self._begin_again(case)
+        if daemon_is_new and case.after_long_break and (replaced or not running):
+            # 4.7: what was true before a reboot is not true of what runs now.
+            state.ages[TRUE] = state.ages[FALSE] = case.window - REACTION_SECONDS
+            state.blocked = case.grace
+        if replaced and case.may_be_after_long_break:
+            state.ages[RESTARTED] = state.seconds[RESTARTED] = 0.0
+        if running or (daemon_is_new and not case.after_long_break):
+            state.blocked = 0.0
+        elif node.works and not node.held:
+            state.blocked += STEP_SECONDS
+        if running and container is not None and node.works and not node.held:
+            state.seen = container.id
+        state.was_running = running
+
+    def _begin_again(self, case: ProbeCase) -> None:
+        """A new container or daemon counts results from the beginning; the state is kept meanwhile (4.3, 4.7)."""
+        for claim, age in case.probe.ages.items():
+            if age <= case.window:
+                case.probe.ages[claim] = 0.0
+
+    def _true_claims(
+        self, case: ProbeCase, pod: str, probe: str, container: FakeContainer | None, running: bool
+    ) -> list[str]:
+        claims = []
+        behaviour = self._applications.behaviour(pod, probe)
+        if running and container is not None:
+            answers = behaviour.seconds < case.timeout
+            claims.append(TRUE if answers and behaviour.good else FALSE)
+            if not answers and probe == "exec":
+                claims.append(HANGS)
+            if self._age_of(container) <= case.delay:
+                claims.append(RESTARTED)
+        else:
+            claims.extend(ENDED)
+        if case.node.silent > STALE_SECONDS - RENEWAL_SECONDS:
+            claims.append(STALE)
+        if case.node.held:
+            claims.append(NO_RUNTIME)
+        if case.phase in ("Succeeded", "Failed"):
+            claims.append(FINISHED)
+        return claims
+
+    def _age_of(self, container: FakeContainer) -> float:
+        assert container.started_at is not None
+        return (self._world.clock() - container.started_at).total_seconds()
+
+    def _check(self, case: ProbeCase, where: str, pod: Json, probe: Json) -> None:
+        state = case.probe
+        condition = _condition(pod, probe["podConditionType"])
+        if condition is None:
+            return
+        claim = _claim_of(condition)
+        text = f"{where} says {claim} ({condition.get('message', '')[:80]})"
+        age = state.ages.get(claim, math.inf)
+        if age > case.window:
+            self._report(f"{claim} too long", f"{text}, which was true {age:g} s ago")
+        if case.node.silent > STALE_SECONDS + REACTION_SECONDS and claim not in WITHOUT_DAEMON:
+            self._report(f"{claim} without daemon", f"{text}, the daemon stopped long ago")
+        is_new = claim not in (state.published, state.reported, TRUE, FALSE)
+        seconds = state.seconds.get(claim, math.inf)
+        if is_new and case.leads and seconds > REACTION_SECONDS + case.period:
+            self._report(f"{claim} without cause", f"{text}, which was true {seconds:g} s ago")
+        if claim not in (STALE, FINISHED):
+            state.reported = claim
+        state.published = claim
+        self._check_label(where, pod, probe, condition)
+
+    def _check_label(self, where: str, pod: Json, probe: Json, condition: Json) -> None:
+        policies = {each["state"]: each["labels"] for each in probe["markerPolicy"]}
+        states = {"True": "Succeeded", "False": "Failed"}
+        wanted = policies.get(states.get(condition["status"], "Unknown"))
+        if wanted is None:
+            return  # 3.3: without a policy for Unknown labels stay
+        for key, value in wanted.items():
+            found = pod["metadata"]["labels"].get(key)
+            if found != value:
+                self._report("label", f"{where} is {condition['status']}, its label is {found}")
+
+    def _look_for_marks(self, name: str, pod: Json) -> None:
+        conditions = [each["type"] for each in pod["status"]["conditions"]]
+        left = [each for each in conditions if each.startswith("c/")]
+        left += [each for each in pod["metadata"]["labels"] if each.startswith("l-")]
+        if left:
+            self._report("marks of a deleted marker", f"{name} has {left}")
+
+
+def _condition(pod: Json, type: str) -> Json | None:
+    return next((each for each in pod["status"]["conditions"] if each["type"] == type), None)
+
+
+def _claim_of(condition: Json) -> str:
+    if condition["status"] != "Unknown":
+        return str(condition["status"])
+    return str(condition.get("reason") or condition.get("message", "").partition(":")[0])
