@@ -80,6 +80,7 @@ PROPERTIES = (
     Property("probes[].markerPolicy[].fromMessage[].annotation", "a3", "a b"),
     Property("probes[].markerPolicy[].fromMessage[].regex", "f(.*)", "("),
     Property("probes[].podConditionType", "c/two", "Ready"),
+    Property("probes[].whenStale", "Keep", "Never"),
     Property("probes[].whenTerminating", "Probe", "Never"),
 )
 
