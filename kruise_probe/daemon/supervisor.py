@@ -31,6 +31,7 @@ from kruise_probe.daemon.adoption import SILENCE_SLACK_SECONDS, Handover
 from kruise_probe.daemon.desired import DesiredProbe, desired_probes
 from kruise_probe.daemon.heartbeat import Heartbeat
 from kruise_probe.daemon.metrics import ProbeCollector
+from kruise_probe.daemon.probers.prober import has_completed
 from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime
 from kruise_probe.daemon.status import recorded_in
@@ -126,6 +127,8 @@ def _record_transition(
     recorder: EventRecorder, desired: DesiredProbe, result: ContainerProbeState
 ) -> None:
     type, reason = _EVENTS[ProbeState(result.state)]
+    if result.state == ProbeState.UNKNOWN and has_completed(result.message or ""):
+        type = "Normal"
     probe = str(desired.key.probe)
     recorder.event(
         ObjectReference(desired.pod.namespace, desired.pod.name, desired.key.pod_uid),

@@ -36,6 +36,7 @@ from kruise_probe.daemon.probers.prober import (
     ProbeResult,
     Reason,
     Target,
+    exited_with,
 )
 from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime, Ticker
@@ -312,6 +313,8 @@ class Worker:
             self._state.block_by_container(problem, since)
         elif view.state is not ContainerState.RUNNING:
             why = f": {view.problem}" if view.problem else ""
+            if view.exit_code is not None:
+                why = f", {exited_with(view.exit_code)}"
             problem = f"{Reason.CONTAINER_NOT_RUNNING}: container {key.container} is {view.state.value}{why}"
             self._state.block_by_container(problem, since)
         else:

@@ -58,6 +58,7 @@ class FakeContainer:
     created_at: datetime
     started_at: datetime | None
     sandbox_id: str
+    exit_code: int = 0
 
 
 @dataclass
@@ -108,8 +109,9 @@ class ScriptedRuntime:
         self.containers[container.id] = container
         return container
 
-    def stop(self, container: FakeContainer) -> None:
+    def stop(self, container: FakeContainer, *, exit_code: int = 137) -> None:
         container.state = ContainerState.EXITED
+        container.exit_code = exit_code
 
     def remove(self, container: FakeContainer) -> None:
         del self.containers[container.id]
@@ -140,6 +142,10 @@ class ScriptedRuntime:
     async def started_at(self, container_id: str) -> datetime | None:
         self._called("ContainerStatus")
         return self._container(container_id).started_at
+
+    async def exit_code(self, container_id: str) -> int:
+        self._called("ContainerStatus")
+        return self._container(container_id).exit_code
 
     async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         self._called("PodSandboxStatus")
@@ -243,9 +249,12 @@ class _Servicer(RuntimeServiceServicer):
     ) -> pb.ContainerStatusResponse:
         call = self._runtime.started_at(request.container_id)
         started_at = await self._or_abort(call, context)
-        return pb.ContainerStatusResponse(
-            status=pb.ContainerStatus(id=request.container_id, started_at=_nanoseconds(started_at))
+        status = pb.ContainerStatus(
+            id=request.container_id,
+            started_at=_nanoseconds(started_at),
+            exit_code=self._runtime.containers[request.container_id].exit_code,
         )
+        return pb.ContainerStatusResponse(status=status)
 
     async def PodSandboxStatus(
         self, request: pb.PodSandboxStatusRequest, context: Any

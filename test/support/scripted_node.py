@@ -156,10 +156,11 @@ class FakeContainers(ContainerWatcher):
         container: str = "main",
         state: ContainerState = ContainerState.EXITED,
         problem: str = "",
+        exit_code: int | None = None,
     ) -> None:
         """The container no longer runs, or its status call fails with this problem."""
         shown = self._shown[f"uid-{pod}", container]
-        changed = msgspec.structs.replace(shown, state=state, problem=problem)
+        changed = msgspec.structs.replace(shown, state=state, problem=problem, exit_code=exit_code)
         self._shown[f"uid-{pod}", container] = changed
         self._changed()
 

@@ -59,7 +59,7 @@ class ContainerView(msgspec.Struct, frozen=True):
 
     `started_at`, `ips` and `host_network` are set for a running container. `ips` is empty for a pod in the host's
     network. If the status of a running container or of its sandbox is not available, its state is UNKNOWN and `problem`
-    has the reason.
+    has the reason. `exit_code` is set for an exited one, once the runtime has reported it.
     """
 
     id: str
@@ -68,6 +68,7 @@ class ContainerView(msgspec.Struct, frozen=True):
     ips: tuple[str, ...] = ()
     host_network: bool = False
     problem: str = ""
+    exit_code: int | None = None
 
 
 def newest(containers: Sequence[RuntimeContainer]) -> dict[ContainerKey, RuntimeContainer]:
@@ -113,6 +114,7 @@ class ContainerWatcher:
         self._newest: dict[ContainerKey, RuntimeContainer] = {}
         self._starts = _StatusCache(runtime.started_at, self._on_status)
         self._sandboxes = _StatusCache(runtime.sandbox_status, self._on_status)
+        self._exit_codes = _StatusCache(runtime.exit_code, self._on_status)
         self._views: dict[ContainerKey, ContainerView | None] = {}
         self._status_calls = asyncio.TaskGroup()
         self._wake = asyncio.Event()
@@ -198,7 +200,9 @@ class ContainerWatcher:
             self._set_problem(str(failure))
             return
         self._backoff_seconds = 0.0
-        self._starts.forget_others({container.id for container in self._newest.values()})
+        ids = {container.id for container in self._newest.values()}
+        self._starts.forget_others(ids)
+        self._exit_codes.forget_others(ids)
         self._sandboxes.forget_others({container.sandbox_id for container in self._newest.values()})
         self._publish(self._subscribers)
         self._set_problem("")
@@ -206,11 +210,13 @@ class ContainerWatcher:
             self._request_status(key)
 
     def _request_status(self, key: ContainerKey) -> None:
-        """Call for the status of a running container and of its sandbox, unless they are known or in flight.
+        """Call for the status of a running container and of its sandbox, or of an exited one, unless known or in flight.
 
         A pod's network without an address is not known: it may get one.
         """
         container = self._newest.get(key)
+        if container is not None and container.state is ContainerState.EXITED:
+            self._exit_codes.request(container.id, self._status_calls)
         if container is not None and container.state is ContainerState.RUNNING:
             self._starts.request(container.id, self._status_calls)
             sandbox = self._sandboxes.known.get(container.sandbox_id)
@@ -259,6 +265,7 @@ class ContainerWatcher:
             ips=sandbox.ips if sandbox else (),
             host_network=bool(sandbox and sandbox.host_network),
             problem=problem,
+            exit_code=self._exit_codes.known.get(container.id),
         )
 
     def _has_response(self, container: RuntimeContainer) -> bool:

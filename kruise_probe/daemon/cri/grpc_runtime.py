@@ -146,6 +146,12 @@ class GrpcRuntime:
         response = await self._call(self._calls.ContainerStatus, request)
         return _at(response.status.started_at)
 
+    async def exit_code(self, container_id: str) -> int:
+        """The exit code of a container that has exited."""
+        request = pb.ContainerStatusRequest(container_id=container_id)
+        response = await self._call(self._calls.ContainerStatus, request)
+        return int(response.status.exit_code)
+
     async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         response = await self._call(self._calls.PodSandboxStatus, request)

@@ -86,6 +86,25 @@ async def test_a_transition_is_one_event_on_the_container_and_a_warning_if_unkno
     ]
 
 
+@cases("exit_code kind", completed=(0, "Normal"), failed=(3, "Warning"))
+async def test_the_event_of_a_container_that_completed_is_no_warning(
+    node: ScriptedNode, exit_code: int, kind: str
+) -> None:
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        node.probers.answer(OK)
+        await asyncio.sleep(60)
+        node.containers.stop(exit_code=exit_code)
+        await asyncio.sleep(120)
+    _, type, reason, message, _ = node.recorder.events[-1]
+    assert (type, reason) == (kind, "KruiseProbeUnknown")
+    assert (
+        message
+        == f"marker#probe: ContainerNotRunning: container main is Exited, exit code {exit_code}"
+    )
+
+
 async def test_the_lease_has_the_owner_of_the_node_pod_probe(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe()))
     async with node.daemon(15):

@@ -176,7 +176,7 @@ TIMELINES: dict[str, list[Row]] = {
         (0, start(), None), (5, lambda n: n.unsubscribe[0](), None), (6, None, None), (66, None, is_(calls={"list": 4}, p1="")),
     ],
     "subscribers-are-called-for-their-container-only": [
-        (0, all_(start(1), start(2)), None), (5, change(1), is_(heard=["uid-1", "uid-2"])), (10, None, is_(heard=["uid-2"], p2="container-1 Exited 10.0.0.1")),
+        (0, all_(start(1), start(2)), None), (5, change(1), is_(heard=["uid-1", "uid-2"])), (10, None, is_(heard=["uid-2", "uid-2"], p2="container-1 Exited 10.0.0.1")),
     ],
     "new-subscribers-of-an-unknown-container-request-one-list": [
         (1, all_(run(1), *[subscribe()] * 10), None), (1.25, None, is_(calls={"list": 1}, p1=RUNS)),
@@ -217,7 +217,7 @@ TIMELINES: dict[str, list[Row]] = {
     },
     "status-that-is-not-known-yet-delays-no-change-of-another-container": [
         (0, all_(deaf("container-0", 60), start(0), start(1)), None), (2, change(1), is_(heard=["uid-1"])),
-        (3.1, None, is_(heard=["uid-1"], p1="container-1 Exited 10.0.0.1", p0="")),
+        (3.1, None, is_(heard=["uid-1", "uid-1"], p1="container-1 Exited 10.0.0.1", p0="")),
     ],
     **{
         f"replaced-container-is-not-shown-while-the-new-one-has-no-status-{id}": [
