@@ -11,7 +11,14 @@ Differs: Kruise lets the last result win and only logs a conflict of condition t
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kruise_probe.api.caches import ITEM_BYTES, OBJECT_BYTES, STRING_BYTES, WIDEST_CHARACTER, Cache
+from kruise_probe.api.caches import (
+    ITEM_BYTES,
+    OBJECT_BYTES,
+    STRING_BYTES,
+    WIDEST_CHARACTER,
+    Cache,
+    sizes_of,
+)
 from kruise_probe.api.extraction import MAX_INSTRUCTIONS, FromMessage, MarkValue
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import REASON_PROBE_REMOVED, ProbeName
@@ -75,11 +82,16 @@ class ClaimConflict(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """All claims on a pod, their containers, and by mark the one claim that may write it."""
+    """All claims on a pod, their containers, and by mark the one claim that may write it.
+
+    Attributes:
+        markers: the serials of the markers, a key of what is resolved from these claims.
+    """
 
     claims: tuple[Claim, ...]
     containers: frozenset[str]
     owners: Mapping[Mark, Claim]
+    markers: tuple[int, ...] = ()
 
     def is_from_message(self, mark: Mark) -> bool:
         """Whether the owner of the key takes its value from the message in any state."""
@@ -134,7 +146,7 @@ def _claims_together(markers: tuple[CompiledMarker, ...]) -> Claims:
         claims += _own_claims(marker).claims
     for marker in selection.reported:
         claims += [_without_keys(claim) for claim in _own_claims(marker).claims]
-    return _resolved(tuple(claims))
+    return _resolved(tuple(claims))._replace(markers=_live_serials(markers))
 
 
 def _without_keys(claim: Claim) -> Claim:
@@ -147,20 +159,19 @@ def _own_claims(marker: CompiledMarker) -> Claims:
 
 
 def _claims_alone(marker: CompiledMarker) -> Claims:
-    return _resolved(
-        tuple(
-            Claim(
-                probe.name,
-                probe.container,
-                probe.condition_type,
-                probe.wanted(),
-                marker.paused,
-                probe.keeps_when_stale,
-                probe.runs_while_terminating,
-            )
-            for probe in marker.probes
+    claims: list[Claim] = []
+    for probe in marker.probes:
+        claim = Claim(
+            probe.name,
+            probe.container,
+            probe.condition_type,
+            probe.wanted(),
+            marker.paused,
+            probe.keeps_when_stale,
+            probe.runs_while_terminating,
         )
-    )
+        claims.append(claim)
+    return _resolved(tuple(claims))._replace(markers=(marker.serial,))
 
 
 def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
@@ -237,10 +248,28 @@ def claims_with_container(pod: Pod, claims: Claims) -> Claims:
 
     Ownership of the other claims does not change. Names of dropped claims have no owner, so their marks are removed.
     """
-    present = {container.name for container in pod.containers}
+    present = frozenset([container.name for container in pod.containers])
     if claims.containers <= present:
         return claims
-    return _resolved(tuple(claim for claim in claims.claims if claim.container in present))
+    key = (claims.markers, claims.containers - present)
+    return _partial_claims.find(key, lambda _: _claims_in(claims, present))
+
+
+_PartialKey = tuple[tuple[int, ...], frozenset[str]]
+"""The serials of the markers, and which containers of theirs a pod lacks."""
+
+
+def _claims_in(claims: Claims, containers: frozenset[str]) -> Claims:
+    here = [claim for claim in claims.claims if claim.container in containers]
+    return _resolved(tuple(here))
+
+
+def _partial_size(key: _PartialKey, claims: Claims) -> int:
+    serials, absent = key
+    return _size(serials, claims) + sizes_of(absent)
+
+
+_partial_claims = Cache[_PartialKey, Claims](_partial_size)
 
 
 def marks_of(pod: Pod, marker: CompiledMarker) -> Owned:

@@ -77,6 +77,9 @@ def test_an_owner_without_its_container_still_owns_its_keys() -> None:
         "a",
         "example.com/healthy",
     }
+    assert claims_with_container(pod("another"), claims) is found, (
+        "resolved once for all pods like it"
+    )
     assert claims_with_container(pod(), claims_of((other,))) is claims_of((other,))
 
 
