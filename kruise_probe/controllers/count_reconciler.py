@@ -42,7 +42,9 @@ from kruise_probe.workqueue.slices import PODS_PER_STEP
 
 PROBES_PER_STEP: Final = 1024
 
-_Conflicts = dict[Considered, Mapping[CompiledMarker, tuple[ClaimConflict, ...]]]
+KEPT_CONFLICTS: Final = 16
+
+_Conflicts = Mapping[CompiledMarker, tuple[ClaimConflict, ...]]
 
 
 class CountReconciler:
@@ -53,10 +55,11 @@ class CountReconciler:
         self._limited: Final[dict[str, set[NamespacedName]]] = {}
         """By namespace, the pods whose writes are limited."""
         self._check_at: Final[dict[str, float]] = {}
+        self._conflicts: Final[dict[Considered, _Conflicts]] = {}
+        """Of the last sets of markers; the pods of a template have the same."""
 
     async def reconcile(self, namespace: str) -> Result | None:
         state = self._state
-        conflicts: _Conflicts = {}
         left = PROBES_PER_STEP
         for key, waits in state.uncounted.take(namespace, PODS_PER_STEP):
             if waits is None:
@@ -64,7 +67,7 @@ class CountReconciler:
                 continue
             pod = state.pods.get(key)
             if pod is not None:
-                facts = self._facts(pod, conflicts)
+                facts = self._facts(pod)
                 self._queues.enqueue_status_of(state.tallies.set_pod(pod.uid, facts))
                 left -= 1 + sum(len(marker.probes) for marker in facts)
             if left <= 0:
@@ -93,15 +96,12 @@ class CountReconciler:
             self._state.uncounted.put(key, True)
         return Result(0.0)
 
-    def _facts(self, pod: Pod, conflicts: _Conflicts) -> dict[CompiledMarker, PodFacts]:
-        """What a pod adds, by the markers that are considered for it. Most pods have the same `conflicts`, so these are shared."""
+    def _facts(self, pod: Pod) -> dict[CompiledMarker, PodFacts]:
+        """What a pod adds, by the markers that are considered for it."""
         state = self._state
         considered = state.matching.considered_of(pod)
         claims = claims_of(considered)
-        if considered not in conflicts:
-            conflicts[considered] = {
-                marker: tuple(conflicts_of(marker, claims)) for marker in considered
-            }
+        conflicts = self._conflicts_of(considered, claims)
         of_pod: _ProbedPod | None = None
         nothing = PodFacts()
         if not considered:
@@ -115,9 +115,18 @@ class CountReconciler:
             of_marker = self._facts_of_probed(marker, of_pod) if of_pod else nothing
             why = state.refusal_of(marker.key.name, pod.key)
             facts[marker] = of_marker._replace(
-                conflicts=conflicts[considered][marker], refusal=(pod.key, why) if why else None
+                conflicts=conflicts[marker], refusal=(pod.key, why) if why else None
             )
         return facts
+
+    def _conflicts_of(self, considered: Considered, claims: Claims) -> _Conflicts:
+        found = self._conflicts.get(considered)
+        if found is None:
+            if len(self._conflicts) >= KEPT_CONFLICTS:
+                self._conflicts.clear()
+            found = {marker: tuple(conflicts_of(marker, claims)) for marker in considered}
+            self._conflicts[considered] = found
+        return found
 
     def _probed(self, pod: Pod, considered: Considered, claims: Claims) -> "_ProbedPod":
         state = self._state

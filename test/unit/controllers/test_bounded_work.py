@@ -1,0 +1,136 @@
+"""The work of an event depends on what it changes, not on what else exists: calls of the controllers' functions are counted."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from support.builders import CREATED, marker_wire, node_wire, pod_wire, probe_wire
+from support.cases import cases
+from support.steps import Calls, Cluster
+
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.resources import MARKERS, NODES, PODS
+
+CONSIDERED = 64
+MOST_PROBES = 32
+FEW = 8
+"""So many younger markers with MOST_PROBES probes have conditions that report the limit; further ones have no effect on a pod."""
+MANY = 40
+RECONCILES = [f"{kind}Reconciler.reconcile" for kind in ("Pod", "Node", "Marker", "Count", "Visit")]
+
+
+def put_marker(
+    cluster: Cluster,
+    name: str,
+    number: int,
+    *,
+    app: str = "mine",
+    held: bool = False,
+    probes: int = 1,
+) -> None:
+    """The younger, the higher its number; a held marker is being deleted, and a finalizer of others keeps it."""
+    wire = marker_wire(
+        name,
+        probes=[probe_wire(f"p{each}", condition=f"c/{name}-{each}") for each in range(probes)],
+        selector={"matchLabels": {"app": app}},
+        created=f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z",
+        finalizers=["example.com/theirs"] if held else ["kruise.io/node-pod-probe-cleanup"],
+    )
+    if held:
+        wire["metadata"]["deletionTimestamp"] = CREATED
+    cluster.put(MARKERS, wire)
+
+
+def put_pod(cluster: Cluster, name: str, *, app: str = "mine", namespace: str = "default") -> None:
+    """Pods of an app have a node of their own."""
+    labels = {"app": app, "tier": "a"}
+    cluster.put(PODS, pod_wire(name, namespace=namespace, node=f"node-{app}", labels=labels))
+
+
+def put_others(cluster: Cluster, count: int) -> None:
+    for number in range(count):
+        put_pod(cluster, f"other-{number}", app="other")
+        put_pod(cluster, f"tenant-{number}", app="tenant", namespace="tenant")
+        put_marker(cluster, f"of-others-{number}", number, app="other")
+        put_marker(cluster, f"too-young-{number}", 600 + number, probes=MOST_PROBES)
+        put_marker(cluster, f"held-{number}", number, held=True)
+
+
+def change_pod(cluster: Cluster, change: Callable[[dict[str, dict[str, object]]], object]) -> None:
+    wire = cluster.served["pods"].wires[NamespacedName("default", "mine-0")]
+    change(wire)
+    cluster.put(PODS, wire)
+
+
+def edit_marker(cluster: Cluster) -> None:
+    wire = cluster.served["podprobemarkers"].wires[NamespacedName("default", "mine-0")]
+    wire["spec"]["probes"] = [probe_wire(condition="c/edited")]
+    wire["metadata"]["generation"] = 2
+    cluster.put(MARKERS, wire)
+
+
+async def cost_of(event: Callable[[Cluster], None], random: Random, others: int) -> Calls:
+    """The calls of an event on a few pods that 64 markers select; `others` exist too."""
+    cluster, calls = Cluster(), Calls()
+    for app in ("mine", "other", "tenant"):
+        cluster.put(NODES, node_wire(f"node-{app}"))
+    for number in range(random.randint(1, 4)):
+        put_pod(cluster, f"mine-{number}")
+    for number in range(CONSIDERED):
+        put_marker(cluster, f"mine-{number}", number)
+    put_others(cluster, others)
+    async with cluster.running():
+        await asyncio.sleep(15)
+        with calls.counted():
+            event(cluster)
+            await asyncio.sleep(5)
+    return calls
+
+
+@pytest.mark.parametrize("seed", range(2))
+@cases(
+    "event",
+    pod_ip=lambda cluster: change_pod(
+        cluster, lambda wire: wire["status"].update(podIP="127.9.9.9")
+    ),
+    pod_label=lambda cluster: change_pod(
+        cluster, lambda wire: wire["metadata"].update(labels={"app": "mine", "tier": "b"})
+    ),
+    pod_deleted=lambda cluster: cluster.remove(PODS, "mine-0", "default"),
+    marker_edited=edit_marker,
+    marker_deleted=lambda cluster: cluster.remove(MARKERS, "mine-0", "default"),
+)
+async def test_the_cost_of_an_event_does_not_grow_with_what_it_does_not_change(
+    event: Callable[[Cluster], None], seed: int
+) -> None:
+    among_few = await cost_of(event, Random(seed), FEW)
+    among_many = await cost_of(event, Random(seed), MANY)
+    assert among_many.total <= 1.1 * among_few.total + 50, (
+        among_many.of - among_few.of
+    ).most_common(5)
+
+
+async def test_an_update_that_changes_nothing_that_matters_enqueues_nothing() -> None:
+    def annotate(cluster: Cluster) -> None:
+        for number in range(100):
+            seen = {"example.com/seen": str(number)}
+            wire = cluster.served["pods"].wires[NamespacedName("default", "mine-0")]
+            wire["metadata"]["annotations"] = seen
+            cluster.put(PODS, wire)
+
+    calls = await cost_of(annotate, Random(0), MANY)
+    assert calls.of["PodEvents.on_update"] == 100
+    assert {name: calls.of[name] for name in RECONCILES} == dict.fromkeys(RECONCILES, 0)
+
+
+async def test_a_marker_that_others_hold_is_not_requeued() -> None:
+    cluster, calls = Cluster(), Calls()
+    for number in range(MANY):
+        put_marker(cluster, f"held-{number}", number, held=True)
+    async with cluster.running():
+        await asyncio.sleep(20)
+        with calls.counted():
+            await asyncio.sleep(600)
+    assert cluster.writes["PodProbeMarker"] == MANY, "each status says what holds it"
+    assert calls.of["MarkerReconciler.reconcile"] == 0
