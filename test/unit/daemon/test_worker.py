@@ -19,7 +19,7 @@ from support.scripted_node import (
 
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
-from kruise_probe.daemon.probers.prober import Prober, ProbeResult, Target
+from kruise_probe.daemon.probers.prober import BytesQueued, Prober, ProbeResult, Target
 
 ERRORS = "kruise_probe_worker_errors_total"
 
@@ -129,6 +129,23 @@ async def test_prober_that_cannot_be_created_affects_only_its_probe(node: Script
         node.api.put(spec("mended"))
         await asyncio.sleep(0.15)
         assert node.api.state("pod/m#broken") == "Succeeded"
+
+
+async def test_attempt_over_its_bytes_runs_again_and_has_one_result(node: ScriptedNode) -> None:
+    async def behave(_: Probe, __: Target) -> ProbeResult:
+        if len(node.probers.attempts) == 1:
+            raise BytesQueued
+        return OK
+
+    errors = counted(ERRORS)
+    node.probers.behaviour = behave
+    node.api.put(one(exec_probe(period_seconds=300)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(3)
+        assert node.api.state() == "Succeeded"
+    assert len(node.probers.attempts) == 2
+    assert errors() == 0
 
 
 # Edits.
