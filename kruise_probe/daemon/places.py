@@ -17,7 +17,7 @@ Differs: kubelet limits neither execs nor sockets. A hundred execs that are due 
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
@@ -103,32 +103,38 @@ class _Pool:
     def __init__(self, count: int) -> None:
         self.count = count
         self.free = count
-        self.held: Counter[str | Tenant] = Counter()
+        self._held: dict[str | Tenant, int] = {}
         self._most_of_a_pod = max(count // 2, 1)
         self._last_quarter = count // 4
 
     def allows(self, tenant: Tenant, number: int = 1) -> bool:
         """Whether the tenant may take `number` more now."""
-        pod = self.held[tenant] + number
+        pod = self.held_by(tenant) + number
         if pod > self._most_of_a_pod or number > self.free:
             return False
         if self.free - number >= self._last_quarter:
             return True
-        namespace = self.held[tenant.namespace]
+        namespace = self.held_by(tenant.namespace)
         return namespace + pod <= self.free
+
+    def held_by(self, holder: str | Tenant) -> int:
+        """How many a namespace or a pod holds."""
+        return self._held.get(holder, 0)
 
     def add(self, tenant: Tenant, number: int) -> None:
         """Count what is taken, or given back if `number` is negative."""
         self.free -= number
         for holder in (tenant.namespace, tenant):
-            self.held[holder] += number
-            if not self.held[holder]:
-                del self.held[holder]
+            left = self._held.get(holder, 0) + number
+            if left:
+                self._held[holder] = left
+            else:
+                self._held.pop(holder, None)
 
     def holder(self, tenant: Tenant) -> tuple[str, int]:
         """Who holds most of what the tenant lacks, and how much; no namespace but its own is named."""
-        pod = self.held[tenant]
-        namespace = self.held[tenant.namespace]
+        pod = self.held_by(tenant)
+        namespace = self.held_by(tenant.namespace)
         taken = self.count - self.free
         if 2 * namespace < taken:
             return OTHERS, taken - namespace
@@ -320,10 +326,10 @@ class Places:
             self._grant(place)
 
     def _next(self) -> Place | None:
-        held = self._all.held
-        for namespace in sorted(self._waiting, key=lambda name: held[name]):
+        held_by = self._all.held_by
+        for namespace in sorted(self._waiting, key=held_by):
             pods = self._waiting[namespace]
-            for tenant, long in sorted(pods, key=lambda pod: held[pod[0]]):
+            for tenant, long in sorted(pods, key=lambda pod: held_by(pod[0])):
                 oldest = pods[tenant, long][0]
                 if self._allows(oldest):
                     return oldest
