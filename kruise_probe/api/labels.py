@@ -295,9 +295,11 @@ _Expressions = tuple[LabelSelectorRequirement, ...]
 
 def _selector_bytes(expressions: _Expressions, selector: Selector) -> int:
     size = OBJECT_BYTES
-    for written, required in zip(expressions, selector.requirements, strict=True):
+    for written in expressions:
         size += 2 * OBJECT_BYTES + STRING_BYTES + len(written.key)
-        size += sizes_of(written.values) + getsizeof(required.values)
+        size += sizes_of(written.values)
+    for required in selector.requirements:
+        size += getsizeof(required.values)
     return size
 
 
