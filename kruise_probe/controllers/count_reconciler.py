@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.v1alpha1 import PodProbe, ProbeState
 from kruise_probe.controllers.causes import NO_DAEMON, Verdicts
 from kruise_probe.controllers.claims import ClaimConflict, Claims, claims_of, conflicts_of
@@ -89,7 +90,7 @@ class CountReconciler:
             return None
         now = asyncio.get_running_loop().time()
         check_at = self._check_at.setdefault(namespace, now + MARKS_INTERVAL_SECONDS)
-        if now < check_at:
+        if check_at - now > CLOCK_SLACK_SECONDS:
             return Result(check_at - now)
         del self._limited[namespace], self._check_at[namespace]
         for key in limited:
