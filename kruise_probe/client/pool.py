@@ -272,7 +272,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         version = self._credentials.version
-        is_further = turn is Turn.OTHER and self._busy > 0
+        is_further = turn is Turn.OTHER and bool(self._members)
         try:
             connection = await self.dialer.dial()
             if is_further:
