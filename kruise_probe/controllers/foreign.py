@@ -13,6 +13,8 @@ from kruise_probe.controllers.marking import same_condition
 
 REPORTED_SECONDS: Final = 600.0
 """How long after its last change a marker reports it."""
+MARGIN_SECONDS: Final = 0.1
+"""Added to a timer, so that rounding never fires it early."""
 MAX_CHANGES: Final = 16
 """Bound of the changes that are kept for one marker: the newest ones."""
 
@@ -89,7 +91,7 @@ class ForeignChanges:
         changes = self._seen_at.get(marker)
         if not changes:
             return None
-        return max(min(changes.values()) + REPORTED_SECONDS - now, 0.0)
+        return max(min(changes.values()) + REPORTED_SECONDS - now, 0.0) + MARGIN_SECONDS
 
     def forget(self, marker: NamespacedName) -> None:
         self._seen_at.pop(marker, None)

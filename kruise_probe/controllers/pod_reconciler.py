@@ -13,12 +13,12 @@ from prometheus_client import Counter, Histogram
 
 from kruise_probe.api.errors import KubeError
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
+from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.resources import PODS
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.claims import Claims, claims_of, marks_of
-from kruise_probe.controllers.foreign import ADMISSION, ForeignChange
+from kruise_probe.controllers.foreign import ADMISSION, REMOVED, ForeignChange
 from kruise_probe.controllers.marking import Changes, marking
 from kruise_probe.controllers.state import Refusals, State
 from kruise_probe.controllers.writes import (
@@ -81,6 +81,7 @@ class PodReconciler:
             ended=ended.union(*[marks_of(pod, marker) for marker in ending]),
             now=self._state.now(),
         )
+        self._report_removed(pod, changes, claims)
         if changes is None:
             self._finish(pod, ended)
             self._limits.drop_pending(key, pending)
@@ -112,6 +113,16 @@ class PodReconciler:
             raise failure
         self._finish(pod, ended)
         return self._recheck(changes, written, claims)
+
+    def _report_removed(self, pod: Pod, changes: Changes | None, claims: Claims) -> None:
+        """Report the removed marks that are written again: another client removed them."""
+        removed = self._state.removed.pop(pod.key, None)
+        if removed is None or changes is None:
+            return
+        written = {mark for mark, value in changes.keys.items() if value is not None}
+        written |= {Mark("conditions", condition.type) for condition in changes.conditions}
+        for mark in written.intersection(removed, claims.owners):
+            self._state.record_foreign(claims.owners[mark], ForeignChange(pod.key, mark, REMOVED))
 
     def _recheck(self, changes: Changes, written: Pod, claims: Claims) -> Result | None:
         """Try again if the response does not show what was sent; report the admission policy that changes it."""

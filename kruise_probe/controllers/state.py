@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
-from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
+from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
@@ -29,7 +29,12 @@ from kruise_probe.controllers.claims import Claim, claims_of, unowned_marks
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.counts import Tallies
 from kruise_probe.controllers.daemon_leases import DaemonLeases
-from kruise_probe.controllers.foreign import ForeignChange, ForeignChanges, foreign_changes
+from kruise_probe.controllers.foreign import (
+    REMOVED,
+    ForeignChange,
+    ForeignChanges,
+    foreign_changes,
+)
 from kruise_probe.controllers.indexes import EndingMarkers, MarkedPods, NodePodProbeIndex
 from kruise_probe.controllers.limits import (
     NOTHING_LEFT_OUT,
@@ -256,6 +261,8 @@ class State:
         self.marked: Final = MarkedPods()
         self.leases: Final = DaemonLeases()
         self.foreign: Final = ForeignChanges()
+        self.removed: Final[dict[NamespacedName, set[Mark]]] = {}
+        """By pod, until it is reconciled, marks that were removed; others removed those that the manager writes again."""
         self.node_index: Final = NodePodProbeIndex()
         self.limits: Final = WriteLimits(
             message_interval_seconds=options.message_update_interval_seconds,
@@ -312,7 +319,10 @@ class State:
             return  # A standby sees the writes of the leader.
         claims = claims_of(self.matching.considered_of(new))
         for change in foreign_changes(old, new, claims):
-            self.record_foreign(claims.owners[change.mark], change)
+            if change.by == REMOVED:  # It may be our own write, whose response has not arrived.
+                self.removed.setdefault(new.key, set()).add(change.mark)
+            else:
+                self.record_foreign(claims.owners[change.mark], change)
 
     def record_foreign(self, owner: Claim, change: ForeignChange) -> None:
         """Record a change of a mark of `owner`, for the status of its marker."""
@@ -326,6 +336,7 @@ class State:
         self.marked.set_pod(old, new)
 
     def remove_pod(self, pod: Pod) -> None:
+        self.removed.pop(pod.key, None)
         self.matching.remove_pod(pod)
         self.marked.remove_pod(pod)
         self.limits.forget(pod.key)

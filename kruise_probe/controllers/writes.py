@@ -178,14 +178,17 @@ class WriteLimits:
         """Seconds until `pod` may be written, 0.0 for now; infinite if it is enqueued then. `probes` is the number of its probes."""
         if cause is WriteCause.FINISHED:
             return self._wait_of_finished(pod)
-        limits, now = self._limits.get(pod), now + CLOCK_SLACK_SECONDS
+        limits = self._limits.get(pod)
         if limits is None or cause is WriteCause.STATE:
             return 0.0
         if cause is WriteCause.MESSAGE:
-            return limits.messages.wait_seconds(now)
-        # The changes of labels have no share in the writes for first results.
-        extra = 0 if cause is WriteCause.LABEL else max(probes, limits.probes)
-        return limits.marks.wait_seconds(now, extra=extra)
+            wait = limits.messages.wait_seconds(now)
+        else:
+            # The changes of labels have no share in the writes for first results.
+            extra = 0 if cause is WriteCause.LABEL else max(probes, limits.probes)
+            wait = limits.marks.wait_seconds(now, extra=extra)
+        # A shorter wait than a timer can measure would never end.
+        return wait if wait > CLOCK_SLACK_SECONDS else 0.0
 
     def _wait_of_finished(self, pod: NamespacedName) -> float:
         if pod not in self._allowed_finished and not self._finished.take(pod, Priority.LOW):

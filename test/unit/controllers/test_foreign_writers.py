@@ -3,10 +3,12 @@
 import pytest
 from support.builders import marker_wire, policy_wire, probe_wire, state_wire
 from support.cases import cases
+from support.fake_api import refusing
 from support.running_manager import settle
 from support.scene import C, Scene
 from support.wire import Json
 
+from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.resources import MARKERS, PODS
 
 FINE = state_wire(probed="2026-01-01T00:00:05Z")
@@ -64,6 +66,18 @@ async def test_a_preset_value_and_the_end_of_an_intent_are_no_conflict(api: Scen
         assert api.labels() == {"role": "primary"}
         api.put(MARKERS, marker_wire("other", probes=[probe_wire("o", condition="c/o")]))
         await api.change_probes(probe_wire())
+        assert api.labels() == {}
+        assert api.says("Conflict")[1] == "NoConflict"
+
+
+async def test_an_own_write_whose_event_comes_first_is_no_conflict(api: Scene) -> None:
+    async with api.running(FINE):
+        api.sources["pods"].hold()
+        api.before = refusing(ConnectionFailed("the response is lost"), kind="Pod")
+        await api.report(state_wire(state="Failed"), seconds=0.5)
+        api.edit(PODS, "web-0", labels(None), manager="kruise-probe-manager")
+        api.sources["pods"].release()
+        await api.recover(seconds=40)
         assert api.labels() == {}
         assert api.says("Conflict")[1] == "NoConflict"
 
