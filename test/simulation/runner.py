@@ -123,8 +123,10 @@ def judge_truth(plan: SimulationPlan) -> RunResult:
                 truth = loop.run_until_complete(_play_truth(plan, worlds))
             finally:
                 steps, seconds = loop.steps, loop.time()
-            if truth.problems:
-                raise Failed(", ".join(truth.problems), list(truth.problems.values()))
+            found = [*truth.problems.values(), *loop.errors]
+            if found:
+                kinds = [*truth.problems, *(["an unhandled error"] if loop.errors else [])]
+                raise Failed(", ".join(kinds), found)
     except Failed as failed:
         oracle, problems = failed.oracle, tuple(failed.problems)
     return RunResult(plan, oracle, problems, tuple(worlds[0].log), steps, seconds)
