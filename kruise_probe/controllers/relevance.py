@@ -39,6 +39,7 @@ def change_of(old: Pod, new: Pod, claims: Claims) -> PodChange:
         and old.exit_codes == new.exit_codes
         and old.readiness_gates == new.readiness_gates
         and old.owned == new.owned
+        and old.merged == new.merged
     )
     marks = not is_same_marking
     if is_same_marking:

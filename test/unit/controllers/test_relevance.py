@@ -92,6 +92,7 @@ FIELDS: dict[str, list[Field]] = {
         Field((), MARKS),
     ],
     "owned": [Field(frozenset({Mark("labels", "mine")}), MARKS)],
+    "merged": [Field(frozenset({Mark("conditions", C)}), MARKS)],
     "owned_by_others": [Field(OTHER_MARK, NOTHING)],
     "writers": [Field(((OTHER_MARK, "kubectl"),), NOTHING)],
     "exit_codes": [Field({"main": 1}, MARKS)],
