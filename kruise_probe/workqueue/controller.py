@@ -7,7 +7,8 @@ after the server's Retry-After if that is longer.
 
 Source: controller-runtime pkg/controller, pkg/internal/controller/controller.go (reconcileHandler), pkg/reconcile.
 Differs: a controller does not own its sources. The manager starts and syncs the informers first. Their
-event handlers fill the queue, which may be closed until the manager leads. Workers yield to the event loop between keys. There is no TerminalError.
+event handlers fill the queue, which may be closed until the manager leads. Workers yield to the event loop between keys, all of them
+together after a slice. There is no TerminalError.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ SLOW_LOG_SECONDS: Final = 60.0
 """A reconcile that took longer than `SLOW_SECONDS` is logged, one in this time: keys of its group may wait for it."""
 
 SLICE_SECONDS: Final = 0.005
-"""A worker whose reconciles never wait yields to the event loop after this time. Timers, watches and
+"""In a pass of the event loop, all workers of a controller begin reconciles for this time only. Timers, watches and
 probes of the same process then stay on time while thousands of keys are processed."""
 
 EXPECTED_ERRORS: Final = (KubeError, OSError, TimeoutError)
@@ -80,6 +81,8 @@ class Controller(Generic[K]):
         self._reconcile = reconcile
         self._workers = workers
         self._log_slow_after = -math.inf
+        self._turn = asyncio.Lock()
+        self._slice_ends_at = -math.inf
         self._metrics = ReconcileMetrics(self.name)
         queue.share(workers)
         publish(queue)
@@ -99,20 +102,27 @@ class Controller(Generic[K]):
     async def _work(self) -> None:
         bind_contextvars(controller=self.name)  # each task has its own context
         time = asyncio.get_running_loop().time
-        slice_ends_at = time() + SLICE_SECONDS
         while True:
             key, priority = await self._queue.get()
             self._metrics.active_workers.inc()
             started_at = time()
             try:
+                if started_at >= self._slice_ends_at:
+                    await self._begin_slice()
+                    started_at = time()
                 await self._handle(key, priority, started_at)
             finally:
                 self._queue.done(key)
                 self._metrics.active_workers.dec()
                 self._metrics.seconds.observe(time() - started_at)
-            if time() >= slice_ends_at:
+
+    async def _begin_slice(self) -> None:
+        """Wait for the next pass of the event loop, in turns with the other workers."""
+        time = asyncio.get_running_loop().time
+        async with self._turn:
+            if time() >= self._slice_ends_at:
                 await asyncio.sleep(0)
-                slice_ends_at = time() + SLICE_SECONDS
+                self._slice_ends_at = time() + SLICE_SECONDS
 
     async def _handle(self, key: K, priority: Priority, started_at: float) -> None:
         bind_contextvars(request=str(key), reconcile_id=f"{_run_id}-{next(_reconcile_numbers)}")

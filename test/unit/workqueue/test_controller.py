@@ -205,7 +205,7 @@ async def test_cancelled_workers_mark_their_keys_done(queue: WorkQueue[str]) -> 
 
 
 async def served_at_each_yield(
-    queue: WorkQueue[str], busy: Callable[[], None] = lambda: None
+    queue: WorkQueue[str], busy: Callable[[], None] = lambda: None, *, workers: int = 1
 ) -> list[int]:
     """How many of 1,000 quick reconciles had ended, each time that another task could run."""
     served, seen = 0, [0]
@@ -217,7 +217,7 @@ async def served_at_each_yield(
 
     for number in range(1000):
         queue.add(str(number))
-    async with background(Controller(queue=queue, reconcile=reconcile, workers=1).run()):
+    async with background(Controller(queue=queue, reconcile=reconcile, workers=workers).run()):
         while served < 1000:
             seen.append(served)
             await asyncio.sleep(0)
@@ -231,10 +231,11 @@ async def test_reconciles_of_one_slice_do_not_yield_to_the_event_loop(
     assert len(set(await served_at_each_yield(queue))) < 10
 
 
+@pytest.mark.parametrize("workers", [1, 48])
 async def test_a_burst_of_quick_reconciles_yields_to_other_tasks_after_each_slice(
-    queue: WorkQueue[str], monkeypatch: pytest.MonkeyPatch
+    queue: WorkQueue[str], monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    """A yield costs no time: the rest of the burst is not delayed."""
+    """All workers share the slice. A yield costs no time: the rest of the burst is not delayed."""
     loop = asyncio.get_running_loop()
     virtual_time, busy_seconds = loop.time, 0.0
     monkeypatch.setattr(loop, "time", lambda: virtual_time() + busy_seconds)
@@ -243,7 +244,7 @@ async def test_a_burst_of_quick_reconciles_yields_to_other_tasks_after_each_slic
         nonlocal busy_seconds
         busy_seconds += 0.005 / 4
 
-    seen = await served_at_each_yield(queue, busy)
+    seen = await served_at_each_yield(queue, busy, workers=workers)
     assert max(after - before for before, after in pairwise(seen)) <= 5
     assert virtual_time() == 0
 
