@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import coroutine
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -69,7 +70,7 @@ class _Served(Generic[T]):
             )
         )
         await asyncio.sleep(0)
-        return self._resource.decode_list(page)
+        return await coroutine(self._resource.decode_list)(page)
 
     @asynccontextmanager
     async def watch(
@@ -263,7 +264,7 @@ async def _one_size(nodes: int, pods: int) -> Row:
         row["list_cpu_s"] = round(time.process_time() - cpu, 2)
         row["list_us_per_pod"] = round((time.process_time() - cpu) / pods * 1e6, 1)
         tasks.append(group.create_task(manager.lead()))
-        await _until(lambda: client.writes.get("nodepodprobes", 0) >= nodes)
+        await until(lambda: client.writes.get("nodepodprobes", 0) >= nodes)
         row["planned_wall_s"] = round(time.perf_counter() - wall, 2)
         await _quiet()
         row["planned_cpu_s"] = round(time.process_time() - cpu, 2)
@@ -292,7 +293,7 @@ class _Stalls:
             self.longest_seconds = max(self.longest_seconds, time.process_time() - used)
 
 
-async def _until(holds: Callable[[], bool]) -> None:
+async def until(holds: Callable[[], bool]) -> None:
     """Waits for something in this process: looks once in each pass of the loop."""
     seen = holds()
     while not seen:
@@ -332,7 +333,7 @@ async def _one_flip(
     await _quiet()
     started_at = time.perf_counter()
     send({pods[0][0]}, "20000001")
-    await _until(lambda: bool(client.writes.get("pods")))
+    await until(lambda: bool(client.writes.get("pods")))
     took = time.perf_counter() - started_at
     await _quiet()
     return {

@@ -2,8 +2,8 @@
 watch events. It knows no particular kind. Also names of servers (Go net.JoinHostPort).
 
 All structs are frozen. Decoding drops unknown fields, so a decoded object is never written back whole; writes are
-patches. A JSON null decodes as absent. If a list does not decode as a whole, its items are decoded one by one. So an invalid
-object causes an error for itself only. The same is true of one that is nested too deeply for the interpreter: the API server
+patches. A JSON null decodes as absent. The items of a list are decoded one by one, in steps. So an invalid object causes an
+error for itself only, and a page of large objects does not block the event loop. The same is true of one that is nested too deeply for the interpreter: the API server
 stores 10,000 levels, for example in `managedFields`.
 
 Source: apimachinery pkg/apis/meta/v1/types.go and watch.go (WatchEvent), pkg/watch.
@@ -11,7 +11,7 @@ Differs: there is no ERROR event; the client raises it as a typed error.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
@@ -24,6 +24,9 @@ MAX_DEPTH: Final = 100
 """Values that are nested more deeply are left out if a decoder refuses the whole. Ours have less than twenty levels."""
 
 _STRING_OR_BRACKET: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.DOTALL)
+
+BYTES_PER_STEP: Final = 256 * 1024
+"""Bytes of items that a step decodes: up to 10 ms."""
 
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """All errors that decoding can raise. msgspec has no error of its own for invalid UTF-8 or for deep nesting."""
@@ -259,13 +262,13 @@ class _ListMeta(
     continue_token: str | None = None
 
 
-class _ListWire(msgspec.Struct, Generic[W], frozen=True):
+class _ListWire(msgspec.Struct, frozen=True):
     kind: str | None = None
     metadata: _ListMeta = _ListMeta()
-    items: list[W] | None = None
+    items: list[msgspec.Raw] | None = None
 
 
-_raw_list_decoder = msgspec.json.Decoder(_ListWire[msgspec.Raw])
+_list_decoder = msgspec.json.Decoder(_ListWire)
 _identity_decoder = msgspec.json.Decoder(ApiObject)
 
 
@@ -293,21 +296,10 @@ class Resource(Generic[T]):
         self.kind: Final = kind
         self.namespaced: Final = namespaced
         one = msgspec.json.Decoder(wire)
-        whole = msgspec.json.Decoder(_ListWire[wire])  # type: ignore[valid-type]  # a type built from a value
         self.decode: Final[Callable[[Encoded], T]] = lambda data: project(
             decode_nulls(one.decode, data)
         )
         """Decode one object; raise one of DECODE_ERRORS if it is no JSON object, or a field has a wrong type."""
-
-        def decode_whole(data: bytes) -> ListPage[T]:
-            page = whole.decode(data)
-            return self._page(
-                page,
-                list(map(project, page.items or ())),
-                [],
-            )
-
-        self._decode_whole: Final = decode_whole
 
     def __repr__(self) -> str:
         return f"Resource({self.kind})"
@@ -343,42 +335,31 @@ class Resource(Generic[T]):
             }
         )
 
-    def decode_list(self, data: bytes) -> ListPage[T]:
-        """Decode one page; invalid items are returned as `undecodable`.
+    def decode_list(self, data: bytes) -> Generator[None, None, ListPage[T]]:
+        """Decode one page in steps; invalid items are returned as `undecodable`.
 
         Raises:
-            DECODE_ERRORS: the response is not a list.
+            DECODE_ERRORS: the response is not a list of this kind. As an empty list it would empty the caches.
         """
-        try:
-            return self._decode_whole(data)
-        except DECODE_ERRORS:
-            return self._decode_items(data)
-
-    def _decode_items(self, data: bytes) -> ListPage[T]:
-        page = decode_deep(_raw_list_decoder.decode, data)
+        page = decode_deep(_list_decoder.decode, data)
+        version = page.metadata.resource_version
+        if page.kind != f"{self.kind}List" or not version:
+            raise msgspec.ValidationError(
+                f"its kind is {page.kind!r} and its resourceVersion {version!r}"
+            )
         items: list[T] = []
         undecodable: list[Undecodable] = []
+        step_bytes = 0
         for raw in page.items or ():
             try:
                 items.append(self.decode(raw))
             except DECODE_ERRORS as error:
                 undecodable.append(undecodable_of(raw, error))
-        return self._page(page, items, undecodable)
-
-    def _page(
-        self, wire: _ListWire[Any], items: list[T], undecodable: list[Undecodable]
-    ) -> ListPage[T]:
-        """Build a page. Anything but a list of this kind is an error: as an empty list it would empty the caches."""
-        if wire.kind != f"{self.kind}List" or not wire.metadata.resource_version:
-            raise msgspec.ValidationError(
-                f"its kind is {wire.kind!r} and its resourceVersion {wire.metadata.resource_version!r}"
-            )
-        return ListPage(
-            items,
-            undecodable,
-            wire.metadata.resource_version,
-            wire.metadata.continue_token or "",
-        )
+            step_bytes += len(memoryview(raw))
+            if step_bytes >= BYTES_PER_STEP:
+                step_bytes = 0
+                yield
+        return ListPage(items, undecodable, version, page.metadata.continue_token or "")
 
 
 def undecodable_of(raw: Encoded, error: Exception) -> Undecodable:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
+from types import coroutine
 from typing import Any, Final, Generic, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -149,7 +150,7 @@ class RestClient:
         request = Request("GET", resource.path(namespace) + query, compressed=True)
         body = (await self.send(request)).body
         try:
-            return resource.decode_list(body)
+            return await coroutine(resource.decode_list)(body)
         except DECODE_ERRORS as error:
             raise ConnectionFailed(f"{request}: the response is not a list: {error}") from error
 

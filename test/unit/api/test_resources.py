@@ -4,8 +4,10 @@ import msgspec
 import pytest
 from support.cases import cases
 
-from kruise_probe.api.meta import MAX_DEPTH, without_depth
+from kruise_probe.api.meta import BYTES_PER_STEP, MAX_DEPTH, ListPage, without_depth
+from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.workqueue.slices import at_once
 
 DEEP = b"[" * 5_000 + b"]" * 5_000
 OURS = "/apis/apps.kruise.io/v1alpha1"
@@ -23,6 +25,18 @@ def test_paths(path: str, expected: str) -> None:
     assert path == expected
 
 
+def decoded(data: bytes) -> ListPage[Pod]:
+    return at_once(PODS.decode_list(data))
+
+
+def test_a_page_of_large_objects_is_decoded_in_steps() -> None:
+    large = b'{"metadata":{"name":"large","annotations":{"a":"%b"}}}' % (b"x" * 100_000)
+    items = b",".join([large] * 20)
+    data = b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[%b]}' % items
+    pauses = sum(1 for _ in PODS.decode_list(data))
+    assert pauses >= len(data) // BYTES_PER_STEP - 1
+
+
 @cases(
     "more place",
     wrong_type=(b'"spec":{"nodeName":12}', "$.spec.nodeName"),
@@ -32,7 +46,7 @@ def test_invalid_item_is_undecodable_alone(more: bytes, place: str) -> None:
     good = b'{"metadata":{"name":"good","namespace":"ns"}}'
     bad = b'{"metadata":{"name":"bad","namespace":"ns","resourceVersion":"5"},%b}' % more
     meta = b'{"resourceVersion":"7","continue":"next"}'
-    page = PODS.decode_list(b'{"kind":"PodList","metadata":%b,"items":[%b,%b]}' % (meta, good, bad))
+    page = decoded(b'{"kind":"PodList","metadata":%b,"items":[%b,%b]}' % (meta, good, bad))
     assert [str(each.key) for each in page.items] == ["ns/good"]
     (undecodable,) = page.undecodable
     assert (str(undecodable.key), undecodable.resource_version) == ("ns/bad", "5")
@@ -42,10 +56,7 @@ def test_invalid_item_is_undecodable_alone(more: bytes, place: str) -> None:
 
 @pytest.mark.parametrize("items", ["", ',"items":null', ',"items":[]'])
 def test_empty_list_in_any_notation_is_empty(items: str) -> None:
-    page = PODS.decode_list(
-        b'{"kind":"PodList","metadata":{"resourceVersion":"7"}%s}' % items.encode()
-    )
-
+    page = decoded(b'{"kind":"PodList","metadata":{"resourceVersion":"7"}%s}' % items.encode())
     assert page == ([], [], "7", "")
 
 
@@ -61,7 +72,7 @@ def test_empty_list_in_any_notation_is_empty(items: str) -> None:
 )
 def test_other_object_than_a_list_raises(data: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
-        PODS.decode_list(data)
+        decoded(data)
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH - 1, MAX_DEPTH, 9_000])
