@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -21,7 +22,8 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import MARKERS_REPORTED, first_markers
 
-AllPods = Callable[[], Iterable[Pod]]
+PodsIn = Callable[[str], Iterable[Pod]]
+"""Returns the pods of a namespace."""
 Considered = tuple[CompiledMarker, ...]
 """The live markers that may have an effect on a pod, the oldest first; see `limits.first_markers`."""
 
@@ -72,9 +74,8 @@ class LabelSet:
 class _Namespace:
     """The label sets of one namespace, and its live markers by the labels that their selectors require."""
 
-    def __init__(self, name: str, all_pods: AllPods) -> None:
-        self._name = name
-        self._all_pods = all_pods
+    def __init__(self, pods: Callable[[], Iterable[Pod]]) -> None:
+        self._pods = pods
         self._key_uses: Counter[str] = Counter()
         """How many selectors mention a label key."""
         self._selecting_unlabelled = 0
@@ -128,12 +129,13 @@ class _Namespace:
     def use_keys(self, marker: CompiledMarker) -> None:
         """Split the label sets by the keys that only this selector mentions."""
         used = self._key_uses
-        with self._rekeyed({key for key in marker.selector.keys if not used[key]}):
+        added = {key for key in marker.selector.keys if not used[key]}
+        with self._rekeyed(self._pods_with(added)):
             used.update(marker.selector.keys)
         if marker.selector.matches({}):
             self._selecting_unlabelled += 1
             if self._selecting_unlabelled == 1:
-                for pod in self._own_pods():
+                for pod in self._pods():
                     if not self._key(pod.labels):
                         self.add_pod(pod)
 
@@ -141,7 +143,7 @@ class _Namespace:
         """Merge the label sets that differ in keys that no other selector mentions."""
         used = self._key_uses
         unused = {key for key in marker.selector.keys if used[key] == 1}
-        with self._rekeyed(unused):
+        with self._rekeyed(self._selected_pods_with(unused)):
             used.subtract(marker.selector.keys)
             for key in unused:
                 del used[key]
@@ -183,19 +185,27 @@ class _Namespace:
         return live
 
     @contextmanager
-    def _rekeyed(self, changed: set[str]) -> Iterator[None]:
-        """Take the pods with a label of these keys out of their label sets, and put them into others at the end."""
-        moved: list[Pod] = []
-        if changed:
-            moved = [pod for pod in self._own_pods() if not changed.isdisjoint(pod.labels)]
-        for pod in moved:
+    def _rekeyed(self, pods: list[Pod]) -> Iterator[None]:
+        """Take pods out of their label sets, and put them into others at the end."""
+        for pod in pods:
             self.remove_pod(pod)
         yield
-        for pod in moved:
+        for pod in pods:
             self.add_pod(pod)
 
-    def _own_pods(self) -> list[Pod]:
-        return [pod for pod in self._all_pods() if pod.namespace == self._name]
+    def _pods_with(self, keys: set[str]) -> list[Pod]:
+        """The pods with a label of these keys, which no selector mentions yet."""
+        if not keys:
+            return []
+        return [pod for pod in self._pods() if not keys.isdisjoint(pod.labels)]
+
+    def _selected_pods_with(self, keys: set[str]) -> list[Pod]:
+        """The pods with a label of these keys, which selectors mention."""
+        pods: list[Pod] = []
+        for labels, found in self._sets.items():
+            if any(key in keys for key, _ in labels):
+                pods += found.pods.values()
+        return pods
 
 
 def _required_items(marker: CompiledMarker) -> Iterable[_Item | None]:
@@ -210,10 +220,10 @@ def _required_items(marker: CompiledMarker) -> Iterable[_Item | None]:
 
 
 class Matching:
-    """The markers of each pod, and the pods of each marker. `all_pods` returns every pod."""
+    """The markers of each pod, and the pods of each marker."""
 
-    def __init__(self, all_pods: AllPods) -> None:
-        self._all_pods = all_pods
+    def __init__(self, pods_in: PodsIn) -> None:
+        self._pods_in = pods_in
         self._namespaces: dict[str, _Namespace] = {}
         self.markers: Final[dict[NamespacedName, CompiledMarker]] = {}
 
@@ -253,7 +263,7 @@ class Matching:
         """Add a marker, or replace the one of the same key. Return the pods for which other markers are considered now."""
         namespace = self._namespaces.get(marker.key.namespace)
         if namespace is None:
-            namespace = _Namespace(marker.key.namespace, self._all_pods)
+            namespace = _Namespace(partial(self._pods_in, marker.key.namespace))
             self._namespaces[marker.key.namespace] = namespace
         before = self.markers.get(marker.key)
         self.markers[marker.key] = marker

@@ -12,6 +12,7 @@ spread over time. The status of a marker is updated once a second at most.
 import asyncio
 import math
 from collections.abc import Collection, Hashable, Iterable, Mapping
+from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
@@ -56,6 +57,7 @@ from kruise_probe.workqueue.turns import Priority
 K = TypeVar("K", bound=Hashable)
 
 BY_NODE: Final = "node"
+BY_NAMESPACE: Final = "namespace"
 
 RESYNC_KEYS_PER_SECOND: Final = 5000.0
 """Rate at which keys of a resync are enqueued, so that workers with many ready keys do not block the event loop."""
@@ -248,10 +250,11 @@ class State:
             leases=manager.add_informer(LEASES, options.system_namespace),
         )
         informers.pods.lister.add_index(BY_NODE, lambda pod: (pod.node,))
+        informers.pods.lister.add_index(BY_NAMESPACE, lambda pod: (pod.namespace,))
         self.pods: Final = informers.pods.lister
         self.markers: Final = informers.markers.lister
         self.node_pod_probes: Final = informers.node_pod_probes.lister
-        self.matching: Final = Matching(informers.pods.lister.list)
+        self.matching: Final = Matching(partial(self.pods.by_index, BY_NAMESPACE))
         self.visits: Final[Backlog[Visit]] = Backlog()
         """Pods of changed markers."""
         self.uncounted: Final[Backlog[bool]] = Backlog()

@@ -191,10 +191,13 @@ class Snapshot:
     @cached_property
     def matching(self) -> Matching:
         """Which markers select which pods."""
-        matching = Matching(lambda: self.pods)
+        matching = Matching(self._pods_in)
         for marker in self.compiled.values():
             matching.set_marker(marker)
         return matching
+
+    def _pods_in(self, namespace: str) -> list[SeenPod]:
+        return [pod for pod in self.pods if pod.namespace == namespace]
 
     @cached_property
     def node_index(self) -> NodePodProbeIndex:

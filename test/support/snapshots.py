@@ -74,7 +74,7 @@ def snapshot(
     found = list(seen) if seen is not None else [seen_pod(each) for each in pods]
     decoded = [MARKERS.decode(msgspec.json.encode(each)) for each in markers]
     compiled = [compile_marker(each) for each in decoded]
-    matching = Matching(lambda: found)
+    matching = Matching(lambda namespace: [each for each in found if each.namespace == namespace])
     for each in compiled:
         matching.set_marker(each)
     entries = at_once(plan_steps(found, matching.label_set_of, ())).entries

@@ -37,7 +37,7 @@ LARGEST = 100
 
 def planned(pods: int, *markers: CompiledMarker) -> Plan:
     of = [pod(f"web-{number}") for number in range(pods)]
-    matching = Matching(lambda: of)
+    matching = Matching(lambda _: of)
     for each in markers:
         matching.set_marker(each)
     return at_once(plan_steps(of, matching.label_set_of, ()))

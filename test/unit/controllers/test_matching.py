@@ -58,7 +58,7 @@ class Cluster:
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
         self.markers: dict[str, CompiledMarker] = {}
-        self.matching = Matching(lambda: [*self.pods.values()])
+        self.matching = Matching(lambda _: [*self.pods.values()])
         self.changed: list[Pod] = []
 
     def apply(self, what: str, name: str, value: Any) -> None:

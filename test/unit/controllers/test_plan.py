@@ -37,7 +37,7 @@ def planned(
     pods: list[Pod], markers: list[PodProbeMarker], current: Entries = (), namespace: str = ""
 ) -> Entries:
     compiled = [compile_marker(each) for each in markers]
-    matching = Matching(lambda: pods)
+    matching = Matching(lambda namespace: [each for each in pods if each.namespace == namespace])
     for each in compiled:
         matching.set_marker(each)
     ending = [each for each in compiled if each.deleting]

@@ -108,7 +108,7 @@ EACH = [
 
 def entries(of: Pod) -> object:
     """What goes into the NodePodProbes of all nodes."""
-    matching = Matching(lambda: [of])
+    matching = Matching(lambda _: [of])
     matching.set_marker(MARKER)
     return of.node, at_once(plan_steps([of], matching.label_set_of, ())).entries
 
