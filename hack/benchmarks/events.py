@@ -1,0 +1,159 @@
+"""CPU of the manager for the tenth event of each kind, in one process without an API server, until it is at rest.
+
+A kind's nine events before it fill the caches. Each size runs in a process of its own.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+from support.builders import lease_wire, marker_wire, node_wire, pod_wire, probe_wire, state_wire
+from support.steps import Cluster
+
+from benchmarks.reporting import Row, emit, interpreter
+from benchmarks.scale import until
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.manager.process import tune_garbage_collector
+
+EVENTS = 10
+TEAM = 50
+"""Pods that the marker of a team selects. Each team has one event of each kind."""
+BETWEEN_SECONDS = 0.3
+REST_SECONDS = 2.0
+"""Longer than the pause between two updates of a marker's status."""
+
+FINALIZER = "kruise.io/node-pod-probe-cleanup"
+
+
+def _pod(number: int, nodes: int) -> dict[str, Any]:
+    labels = {"app": "web"}
+    if number < EVENTS * TEAM:
+        labels["team"] = f"team-{number // TEAM}"
+    return pod_wire(f"web-{number}", node=f"node-{number % nodes}", labels=labels)
+
+
+def _team(number: int) -> dict[str, Any]:
+    return marker_wire(
+        f"team-{number}",
+        probes=[probe_wire(condition=f"example.com/team-{number}")],
+        selector={"matchLabels": {"team": f"team-{number}"}},
+        finalizers=[FINALIZER],
+    )
+
+
+def _cluster(nodes: int, pods: int) -> Cluster:
+    cluster = Cluster()
+    for number in range(nodes):
+        cluster.put(NODES, node_wire(f"node-{number}"))
+    for number in range(pods):
+        cluster.put(PODS, _pod(number, nodes))
+    everywhere = marker_wire("all", selector={"matchLabels": {"app": "web"}})
+    cluster.put(MARKERS, everywhere)
+    for number in range(EVENTS):
+        cluster.put(MARKERS, _team(number))
+    return cluster
+
+
+def _put_results(cluster: Cluster) -> None:
+    """As the daemons of the teams' nodes would."""
+    reports = cluster.served[NODE_POD_PROBES.plural].wires
+    for key in list(reports)[: EVENTS * TEAM]:
+        statuses: list[dict[str, Any]] = []
+        for entry in reports[key]["spec"]["podProbes"]:
+            status = {field: entry[field] for field in ("name", "namespace", "uid")}
+            status["probeStates"] = [state_wire(probe["name"]) for probe in entry["probes"]]
+            statuses.append(status)
+        cluster.put(NODE_POD_PROBES, reports[key] | {"status": {"podProbeStatuses": statuses}})
+
+
+def _renew(cluster: Cluster, number: int) -> None:
+    renewed = f"2026-01-01T00:00:{number:02}.000000Z"
+    cluster.put(LEASES, lease_wire("node-0", renewed=renewed))
+
+
+def _edit(cluster: Cluster, number: int) -> None:
+    key = NamespacedName("default", f"team-{number}")
+    marker = cluster.served[MARKERS.plural].wires[key]
+    marker["spec"]["probes"][0]["probe"]["periodSeconds"] = 77
+    marker["metadata"]["generation"] += 1
+    cluster.put(MARKERS, marker)
+
+
+def _relabel(cluster: Cluster, number: int) -> None:
+    """The pod leaves its team."""
+    key = NamespacedName("default", f"web-{number * TEAM}")
+    pod = cluster.served[PODS.plural].wires[key]
+    pod["metadata"]["labels"]["team"] = "none"
+    cluster.put(PODS, pod)
+
+
+def _delete(cluster: Cluster, number: int) -> None:
+    cluster.remove(MARKERS, f"team-{number}", "default")
+
+
+KINDS: dict[str, Callable[[Cluster, int], None]] = {
+    "lease": _renew,
+    "marker_edit": _edit,
+    "pod_label": _relabel,
+    "marker_deletion": _delete,
+}
+
+
+async def _cost_of(cluster: Cluster, event: Callable[[], None]) -> int:
+    """Microseconds, without those of the fakes."""
+    with cluster.steps.measured():
+        event()
+        await asyncio.sleep(REST_SECONDS)
+    return round(cluster.steps.total_seconds * 1e6)
+
+
+async def _one_size(nodes: int, pods: int) -> Row:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    cluster = _cluster(nodes, pods)
+    tune_garbage_collector()
+    row: Row = {"benchmark": "events", "nodes": nodes, "pods": pods}
+    async with cluster.running():
+        await until(lambda: cluster.writes["NodePodProbe"] >= nodes)
+        await asyncio.sleep(REST_SECONDS)
+        _put_results(cluster)
+        await asyncio.sleep(2 * REST_SECONDS)
+        row["idle_us"] = await _cost_of(cluster, lambda: None)
+        for kind, event in KINDS.items():
+            for number in range(EVENTS - 1):
+                event(cluster, number)
+                await asyncio.sleep(BETWEEN_SECONDS)
+            await asyncio.sleep(REST_SECONDS)
+            row[f"{kind}_us"] = await _cost_of(cluster, partial(event, cluster, EVENTS - 1))
+    row["python"] = interpreter()
+    return row
+
+
+async def measure(sizes: tuple[tuple[int, int], ...]) -> list[Row]:
+    """A row for each size; from the second on with the ratios to the first."""
+    rows: list[Row] = []
+    for nodes, pods in sizes:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "benchmarks.events",
+            str(nodes),
+            str(pods),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+        row = msgspec.json.decode(output)
+        if rows:
+            for kind in KINDS:
+                row[f"{kind}_ratio"] = round(row[f"{kind}_us"] / rows[0][f"{kind}_us"], 2)
+        rows.append(row)
+        emit(row)
+    return rows
+
+
+if __name__ == "__main__":
+    emit(asyncio.run(_one_size(int(sys.argv[1]), int(sys.argv[2]))))
