@@ -52,8 +52,8 @@ async def test_max_concurrent_execs(cluster: Any) -> None:
     async def waited() -> bool:
         return await program.metric("kruise_probe_ticks_missed_total") >= 2 * 6
 
-    async with daemon(cluster, runtime, "--max-concurrent-execs=2", commands=6) as program:
-        await program.until("two run", queued)
+    async with daemon(cluster, runtime, "--max-concurrent-execs=4", commands=6) as program:
+        await program.until("two run: one pod has half of the places", queued)
         await program.until("the others wait: each has missed ticks", waited)
         assert runtime.most_in_flight == 2
         assert await program.metric("kruise_probe_exec_in_flight") == 2
