@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ class Balancer:
     resets: bool = False
     bytes_per_second: int = 0
     accepted: int = 0
+    port: int = 0
     url: str = ""
     _free: asyncio.Semaphore = field(init=False)
     _links: tuple[asyncio.Lock, asyncio.Lock] = field(init=False)
@@ -42,9 +44,13 @@ class Balancer:
         self._links = (asyncio.Lock(), asyncio.Lock())
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Balancer"]:
-        async with listening(self._connected) as port:
-            self.url = f"http://127.0.0.1:{port}"
+    async def running(
+        self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+    ) -> AsyncIterator["Balancer"]:
+        """Listens on a free port by default. With `tls`, it decrypts what it passes on."""
+        async with listening(self._connected, host=host, port=port, tls=tls) as port:
+            self.port = port
+            self.url = f"http://{host}:{port}"
             yield self
 
     def write_kubeconfig(self, folder: Path, name: str = "balancer") -> Path:

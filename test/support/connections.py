@@ -20,9 +20,9 @@ ROUNDS_TO_CLOSE = 3
 
 @asynccontextmanager
 async def listening(
-    serve: Serve, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+    serve: Serve, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """A free port; `serve` is called for each connection. At the end calls are cancelled and connections aborted."""
+    """The port, by default a free one; `serve` is called for each connection. At the end calls are cancelled and connections aborted."""
     taken: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -32,7 +32,7 @@ async def listening(
         with contextlib.suppress(asyncio.CancelledError):
             await serve(reader, writer)
 
-    server = await asyncio.start_server(connected, host, 0, ssl=tls)
+    server = await asyncio.start_server(connected, host, port, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

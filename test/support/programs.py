@@ -193,7 +193,7 @@ class InPod(NamedTuple):
     def prepared(self, command: Sequence[str]) -> list[str]:
         """The command, after a shell that prepares the files. Needs root."""
         place = f"mount -t tmpfs tmpfs {SECRETS} && cp -r {self.account}/. {SECRETS}/"
-        return ["unshare", "--mount", "sh", "-c", f"{place} && exec {shlex.join(command)}"]
+        return _with_mounts(place, command)
 
     @property
     def environ(self) -> dict[str, str]:
@@ -204,7 +204,33 @@ class InPod(NamedTuple):
         }
 
 
-def _placed(command: list[str], cluster: Path | InPod) -> tuple[list[str], dict[str, str]]:
+class ByName(NamedTuple):
+    """A kubeconfig, and the only host names of the process: a file instead of /etc/hosts."""
+
+    kubeconfig: Path
+    hosts: Path
+
+    def prepared(self, command: Sequence[str]) -> list[str]:
+        """The command, after a shell that replaces the file."""
+        place = f"mount --bind {self.hosts} /etc/hosts"
+        return _with_mounts(place, [*command, f"--kubeconfig={self.kubeconfig}"])
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {}
+
+
+def _with_mounts(mount: str, command: Sequence[str]) -> list[str]:
+    """The command in a mount namespace of its own, after a command line that mounts."""
+    line = f"{mount} && exec {shlex.join(command)}"
+    return ["unshare", "--map-root-user", "--mount", "sh", "-c", line]
+
+
+Access = Path | InPod | ByName
+"""How a process finds its cluster; a path is that of a kubeconfig."""
+
+
+def _placed(command: list[str], cluster: Access) -> tuple[list[str], dict[str, str]]:
     """The command and the environment with which it finds its cluster."""
     if isinstance(cluster, Path):
         return [*command, f"--kubeconfig={cluster}"], {}
@@ -213,7 +239,7 @@ def _placed(command: list[str], cluster: Path | InPod) -> tuple[list[str], dict[
 
 async def start(
     mode: str,
-    cluster: Path | InPod,
+    cluster: Access,
     folder: Path,
     *flags: str,
     name: str = "",
@@ -246,7 +272,7 @@ async def start(
 
 @asynccontextmanager
 async def running(
-    mode: str, cluster: Path | InPod, folder: Path, *flags: str, name: str = ""
+    mode: str, cluster: Access, folder: Path, *flags: str, name: str = ""
 ) -> AsyncIterator[Program]:
     """The program for as long as the block runs."""
     program = await start(mode, cluster, folder, *flags, name=name)
@@ -258,7 +284,7 @@ async def running(
 
 @asynccontextmanager
 async def running_daemon(
-    cluster: Path, folder: Path, node: str, runtime: ScriptedRuntime, *flags: str
+    cluster: Access, folder: Path, node: str, runtime: ScriptedRuntime, *flags: str
 ) -> AsyncIterator[Program]:
     """A daemon of `node` with this container runtime."""
     async with served(runtime) as endpoint:

@@ -1,23 +1,35 @@
 """Load balancers, names, files and links between the processes and the API server that behave badly."""
 
 import asyncio
+import ssl
+from pathlib import Path
 
 from support import programs
 from support.background import background
 from support.balancer import Balancer
 from support.cases import cases
+from support.certificates import issued
 from support.embedded_cluster import EmbeddedCluster
 from support.fake_runtime import ExecCall, ScriptedRuntime
-from support.hollow import CONDITION, node_name, probe
+from support.hollow import CONDITION, node_name, pod_name, probe
 from support.kubeconfig import kubeconfig
 from support.managers import lease_flags
 from support.patience import PATIENCE_SECONDS
+from support.programs import ByName
 from support.proxy import FaultyProxy, faulty_proxy
 from support.target import results_of, status_of
 
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.controllers.daemon_leases import STALE_SECONDS
 from kruise_probe.daemon.cri.runtime import ExecResult
+from kruise_probe.serving.certificates import IssuedCertificate
+from kruise_probe.serving.sockets import ServerTls
 
 TERM_SECONDS = 6.0
+POD = NamespacedName("default", pod_name(0))
+SERVER_NAME = "api.test"
+ADDRESSES = ("127.0.0.2", "127.0.0.3")
+"""Of the server, in the order in which a process tries them."""
 
 
 def renewals(proxy: FaultyProxy, lease: str, code: int) -> list[float]:
@@ -29,12 +41,32 @@ def renewals(proxy: FaultyProxy, lease: str, code: int) -> list[float]:
     ]
 
 
+async def add_running_pod(cluster: EmbeddedCluster) -> ScriptedRuntime:
+    """Adds a node with one pod, and a marker. Returns the runtime of the node, which runs its container."""
+    await cluster.hollow.add_nodes(1)
+    await cluster.hollow.add_pods(1, nodes=1)
+    await cluster.hollow.add_marker(probe())
+    runtime = ScriptedRuntime()
+    runtime.start(cluster.api.pods.current(POD.name, POD.namespace)["metadata"]["uid"], "main")
+    return runtime
+
+
+async def until_marked(cluster: EmbeddedCluster, seconds: float = PATIENCE_SECONDS) -> None:
+    await cluster.api.pods.until(
+        "its condition is True",
+        lambda pod: status_of(pod, CONDITION) == "True",
+        name=POD.name,
+        namespace=POD.namespace,
+        seconds=seconds,
+    )
+
+
 async def test_a_backend_that_answers_500_is_left_at_once(cluster: EmbeddedCluster) -> None:
     """Behind a layer-4 balancer one API server loses its etcd. New connections lead to a good one."""
     bad = cluster.proxy
     node = node_name(0)
     names = ("kruise-probe-manager", f"kruise-probe-{node}")
-    await cluster.hollow.add_node(node)
+    runtime = await add_running_pod(cluster)
     async with (
         faulty_proxy(cluster.upstream) as good,
         Balancer(bad.url).running() as balancer,
@@ -45,9 +77,10 @@ async def test_a_backend_that_answers_500_is_left_at_once(cluster: EmbeddedClust
             *lease_flags(TERM_SECONDS / 0.75),
         ) as manager,
         programs.running_daemon(
-            balancer.write_kubeconfig(cluster.folder), cluster.folder, node, ScriptedRuntime()
+            balancer.write_kubeconfig(cluster.folder), cluster.folder, node, runtime
         ) as daemon,
     ):
+        await until_marked(cluster)
         await bad.until("both renew", lambda: all(renewals(bad, name, 200) for name in names))
         balancer.upstream = good.url
         bad.fail(500)
@@ -57,9 +90,11 @@ async def test_a_backend_that_answers_500_is_left_at_once(cluster: EmbeddedClust
             renewed = renewals(good, name, 200)
             assert renewed[0] - refused[0] < 3
             assert len(refused) == 1
-        await asyncio.sleep(TERM_SECONDS + 1)
+        await asyncio.sleep(STALE_SECONDS)
         assert manager.running
         assert daemon.running
+    history = cluster.api.pods.history[POD]
+    assert {status_of(pod, CONDITION) for pod in history} == {None, "True"}
 
 
 @cases(
@@ -102,6 +137,52 @@ async def test_100_pods_change_over_few_connections(
 
         if max_open == 7:
             await manager.until("reports it", reports_it)
+
+
+def by_name(folder: Path, port: int, pair: IssuedCertificate | None) -> ByName:
+    """Access to a server by its name, which has several addresses."""
+    hosts = folder / "hosts"
+    hosts.write_text("".join(f"{address} {SERVER_NAME}\n" for address in ADDRESSES))
+    cluster = {"server": f"http://{SERVER_NAME}:{port}"}
+    if pair is not None:
+        authority = folder / "ca.crt"
+        authority.write_bytes(pair.certificate)
+        cluster = {
+            "server": f"https://{SERVER_NAME}:{port}",
+            "certificate-authority": str(authority),
+        }
+    path = folder / "name.kubeconfig"
+    kubeconfig(path, cluster=cluster, user={}, context={})
+    return ByName(path, hosts)
+
+
+@cases("pair", no_response=None, no_tls_handshake=issued(SERVER_NAME))
+async def test_one_of_two_addresses_accepts_connections_and_is_silent(
+    cluster: EmbeddedCluster, pair: IssuedCertificate | None
+) -> None:
+    tls: ssl.SSLContext | None = None
+    if pair is not None:
+        server_tls = ServerTls()
+        server_tls.load(pair.certificate + pair.key)
+        tls = server_tls.context
+    runtime = await add_running_pod(cluster)
+    silent = Balancer("", max_open=0)
+    served = Balancer(cluster.proxy.url)
+
+    async def is_tried() -> bool:
+        return silent.accepted > 1
+
+    async with (
+        silent.running(ADDRESSES[0]),
+        served.running(ADDRESSES[1], silent.port, tls),
+    ):
+        access = by_name(cluster.folder, silent.port, pair)
+        async with (
+            programs.running("manager", access, cluster.folder),
+            programs.running_daemon(access, cluster.folder, node_name(0), runtime),
+        ):
+            await programs.until("both processes try the silent address", is_tried)
+            await until_marked(cluster, seconds=12)
 
 
 @cases("content", zeroed=b"\0\0\0\0", two_lines=b"old\nnew\n", gone=None)
