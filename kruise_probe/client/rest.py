@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from types import coroutine
 from typing import Any, Final, Generic, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -66,6 +66,9 @@ DURATION = Histogram(
     ("verb", "host"),
     buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
 )
+_requests_with = cache(REQUESTS.labels)
+_duration_of = cache(DURATION.labels)
+"""Finding a series takes longer than counting. The metric itself keeps each series, too."""
 
 
 class _OfKind(msgspec.Struct, frozen=True):
@@ -328,8 +331,8 @@ class RestClient:
             error.args = (f"{request}: {error}",)
             raise
         finally:
-            REQUESTS.labels(code, request.method, self._host).inc()
-            DURATION.labels(request.method, self._host).observe(time() - sent_at)
+            _requests_with(code, request.method, self._host).inc()
+            _duration_of(request.method, self._host).observe(time() - sent_at)
             if not request.streams:
                 self._in_flight.release()
         return response
