@@ -4,7 +4,8 @@ A request takes an idle connection, or waits for the first one that is released 
 one is opened for it.
 
 Source: Go net/http transport.go (idleConn, wantConn, keep-alive, idle time).
-Differs: HTTP/1.1 alone; if no further connection can be opened, leases come first, then watches.
+Differs: HTTP/1.1 alone; if no further connection can be opened, leases come first, then watches; namespaces take
+turns.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ class _Member:
         version: of the credentials of the handshake.
         generation: of the pool when it was opened.
         idle_since: loop time.
-        turn: of the request that uses it.
+        streams: a stream uses it.
     """
 
     connection: HttpConnection
@@ -55,15 +56,21 @@ class _Member:
     version: int
     generation: int
     idle_since: float
-    turn: Turn = Turn.OTHER
+    streams: bool = False
 
 
 @dataclass(slots=True, order=True)
 class _Waiter:
-    """A request that waits for a connection."""
+    """A request that waits for a connection.
+
+    Attributes:
+        round: a namespace has one request in each round, so that one with many does not delay the others.
+    """
 
     turn: Turn
+    round: int
     order: int
+    namespace: str = field(compare=False)
     owner: object = field(compare=False)
     member: asyncio.Future[_Member] = field(compare=False)
     dialing: bool = field(default=False, compare=False)
@@ -87,6 +94,8 @@ class Pool:
         self._generation = 0
         """Connections of an earlier one are not used again."""
         self._waiters: list[_Waiter] = []
+        self._round = 0
+        """Of the last request that got a connection after it had waited."""
         self._orders = count()
         self._dialing = 0
         self._dials: set[asyncio.Task[None]] = set()
@@ -129,7 +138,7 @@ class Pool:
             return await self._wait(owner, request)
         if member is None:
             member = await self._open_alone(owner, request)
-        self._use(member, owner, Turn.STREAM if request.streams else Turn.OTHER)
+        self._use(member, owner, streams=request.streams)
         return member.connection
 
     def release(self, connection: HttpConnection) -> None:
@@ -138,7 +147,7 @@ class Pool:
         if member is None:
             connection.close()
             return
-        if member.turn is not Turn.STREAM:
+        if not member.streams:
             self._busy -= 1
         if self._users and self._is_good(member):
             member.idle_since = asyncio.get_running_loop().time()
@@ -185,7 +194,14 @@ class Pool:
 
     async def _wait(self, owner: object, request: Request) -> HttpConnection:
         future: asyncio.Future[_Member] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(turn_of(request), next(self._orders), owner, future)
+        waiter = _Waiter(
+            turn_of(request),
+            self._next_round(request.namespace),
+            next(self._orders),
+            request.namespace,
+            owner,
+            future,
+        )
         insort(self._waiters, waiter)
         self._advance()
         try:
@@ -197,6 +213,11 @@ class Pool:
                 self.release(future.result().connection)
             raise
 
+    def _next_round(self, namespace: str) -> int:
+        """The first round in which no request of this namespace waits yet."""
+        taken = [waiter.round for waiter in self._waiters if waiter.namespace == namespace]
+        return max([self._round, *taken]) + 1
+
     def _advance(self) -> None:
         """Give idle connections to the requests that wait, and open connections for the others."""
         loop = asyncio.get_running_loop()
@@ -205,7 +226,9 @@ class Pool:
             member = None if waiter.member.done() else self._take_for(waiter)
             if member is not None:
                 self._waiters.remove(waiter)
-                self._use(member, waiter.owner, waiter.turn)
+                if waiter.turn is Turn.OTHER:
+                    self._round = max(self._round, waiter.round)
+                self._use(member, waiter.owner, streams=waiter.turn is Turn.STREAM)
                 waiter.member.set_result(member)
         for waiter in self._waiters:
             may_dial = not waiter.dialing and self._growth.may_dial(
@@ -330,10 +353,10 @@ class Pool:
             and member.generation == self._generation
         )
 
-    def _use(self, member: _Member, owner: object, turn: Turn) -> None:
+    def _use(self, member: _Member, owner: object, *, streams: bool) -> None:
         member.owner = owner
-        member.turn = turn
-        if turn is not Turn.STREAM:
+        member.streams = streams
+        if not streams:
             self._busy += 1
 
     def _close(self, member: _Member) -> None:

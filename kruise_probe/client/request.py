@@ -59,6 +59,14 @@ class Request(NamedTuple):
     upgrade: str = ""
     on_sent: Callable[..., None] | None = None
 
+    @property
+    def namespace(self) -> str:
+        """The namespace in the target; empty if there is none."""
+        found = _OBJECT.match(self.target)
+        if found is None:
+            return ""
+        return found.groups("")[0]
+
     def __str__(self) -> str:
         """Method, resource and object, for errors and logs: `PATCH pods/status default/web-0`."""
         path = self.target.partition("?")[0]

@@ -130,6 +130,30 @@ async def test_leases_then_watches_then_others_get_the_next_free_connection(pool
     assert (line["open"], line["error"]) == (1, "refused")
 
 
+async def test_namespaces_get_connections_in_turns(pool: Pool) -> None:
+    """One namespace holds all connections, and more of its requests wait before those of the others."""
+    behind(Balancer(2), pool)
+    served: list[str] = []
+
+    async def serve(namespace: str) -> None:
+        target = f"/api/v1/namespaces/{namespace}/pods/p/status"
+        await use(pool, Request("PATCH", target), 10.0)
+        served.append(namespace)
+
+    async with asyncio.TaskGroup() as group:
+        for namespace, requests in (("slow", 8), ("a", 2), ("b", 3)):
+            for _ in range(requests):
+                group.create_task(serve(namespace))
+            await asyncio.sleep(1)
+    rounds = [served[at : at + 3] for at in (2, 5, 8)]
+    assert served[:2] == ["slow"] * 2
+    assert [sorted(names) for names in rounds] == [
+        ["a", "b", "slow"],
+        ["a", "b", "slow"],
+        ["b", "slow", "slow"],
+    ]
+
+
 async def test_attempts_to_open_a_further_connection_become_rare(pool: Pool) -> None:
     balancer = behind(Balancer(1), pool)
     async with asyncio.TaskGroup() as group:
