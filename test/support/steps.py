@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import pytest
 from support.background import background
-from support.builders import owned_fields
+from support.builders import lease_wire, owned_fields
 from support.wire import Json
 
 from kruise_probe.api.errors import Status, error_of
@@ -25,6 +25,7 @@ from kruise_probe.api.meta import (
     WatchEvent,
 )
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.times import format_micro_time, utc_now
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import build
 from kruise_probe.controllers.state import ManagerOptions
@@ -166,6 +167,13 @@ class Cluster:
             else:
                 self.served[resource.plural].delete(key)
 
+    async def get(self, resource: Resource[T], key: NamespacedName) -> T:
+        """A Lease that its daemon has just renewed."""
+        assert resource.plural == LEASES.plural
+        with self.steps.fake():
+            wire = lease_wire(name=key.name, renewed=format_micro_time(utc_now()))
+            return resource.decode(msgspec.json.encode(wire))
+
     async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T:
         await self._begin(resource)
         with self.steps.fake():
@@ -248,25 +256,37 @@ def _patch_pod(wire: Json, patch: Json) -> None:
 
 
 class Calls:
-    """How often each function of the controllers is called while `counted`."""
+    """How often each function of the controllers is called while `counted`.
+
+    Attributes:
+        total: of all functions.
+        most_in_a_step: of the event loop.
+    """
 
     def __init__(self) -> None:
         self.of: Counter[str] = Counter()
-
-    @property
-    def total(self) -> int:
-        return self.of.total()
+        self.total = self.most_in_a_step = 0
 
     @contextmanager
     def counted(self) -> Iterator[None]:
         self.of.clear()
+        self.total = self.most_in_a_step = 0
+        run = asyncio.Handle._run
 
         def profile(frame: FrameType, event: str, _: object) -> None:
             if event == "call" and PRODUCT in frame.f_code.co_filename:
                 self.of[frame.f_code.co_qualname] += 1
+                self.total += 1
 
-        sys.setprofile(profile)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
+        def step(handle: asyncio.Handle) -> None:
+            before = self.total
+            run(handle)
+            self.most_in_a_step = max(self.most_in_a_step, self.total - before)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asyncio.Handle, "_run", step)
+            sys.setprofile(profile)
+            try:
+                yield
+            finally:
+                sys.setprofile(None)
