@@ -74,6 +74,8 @@ class MarkerReconciler:
         self._deleting_since: dict[NamespacedName, float] = {}
         self._lasting = Stopwatches()
         self._probed: dict[LabelSet, int] = {}
+        self._beyond: dict[NamespacedName, int] = {}
+        """By marker, the pods for which it is not considered; their nodes count its probes as left out."""
         self._forget_probed_at = 0.0
         self._slices = Slices()
 
@@ -86,6 +88,7 @@ class MarkerReconciler:
             self._warned.pop(key, None)
             self._deleting_since.pop(key, None)
             self._lasting.forget(key)
+            self._beyond.pop(key, None)
             self._state.foreign.forget(key)
             return None
         if marker.deleting:
@@ -115,6 +118,9 @@ class MarkerReconciler:
             return None  # enqueued when they have been counted
         self._queues.record_status_update(marker.key)
         beyond = self._pods_beyond(compiled)
+        if beyond != self._beyond.get(marker.key, 0):
+            self._beyond[marker.key] = beyond
+            self._enqueue_nodes_beyond(compiled)
         wanted = self._status(marker, counts, beyond)
         await self._write_status(marker, wanted)
         self._warn(marker, wanted)
@@ -166,6 +172,13 @@ class MarkerReconciler:
             if marker not in label_set.considered:
                 pods += self._probed_in(label_set)
         return pods
+
+    def _enqueue_nodes_beyond(self, marker: CompiledMarker) -> None:
+        """Enqueue the nodes of these pods: their plans count what is left out."""
+        for label_set in self._state.matching.label_sets_of(marker):
+            if marker not in label_set.considered:
+                for node in {pod.node for pod in label_set.pods.values()}:
+                    self._queues.enqueue_node(node)
 
     def _probed_in(self, label_set: LabelSet) -> int:
         """The pods that can be probed, for some seconds as they were counted for another marker."""

@@ -10,9 +10,9 @@ from support.target import condition, labels
 from support.wire import Json
 
 NODE = "node-0"
-MARKERS = 24
+MARKERS = 16
 PROBES = 8
-COMMAND_BYTES = 7_500
+COMMAND_BYTES = 7_900
 IDLE_SECONDS = 3600
 
 

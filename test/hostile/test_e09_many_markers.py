@@ -11,7 +11,7 @@ from support.target import condition
 from support.wire import Json
 
 MARKERS = 300
-PROBES = 8
+PROBES = 2
 CONSIDERED = 64
 MOST_REPORTED = 256
 GROWTH_MB = 80.0
