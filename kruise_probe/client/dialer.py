@@ -111,7 +111,7 @@ class Dialer:
             self._failed_at[connection.address] = asyncio.get_running_loop().time()
 
     async def prove(self, connection: HttpConnection) -> None:
-        """Send a request on a new connection without TLS. Without a handshake, nobody may serve it.
+        """Send a request on a new connection without TLS, as no handshake shows that a server answers on it.
 
         Raises:
             ConnectionFailed: there was no response in time. The connection is closed.

@@ -29,7 +29,7 @@ from kruise_probe.client.pool_policy import may_be_at_fault
 from kruise_probe.client.request import METADATA_ONLY, WRITES, Request
 
 FIRST_RESPONSE_SECONDS: Final = 5.0
-"""Longest wait for a response on a connection that nobody may serve, if the server has other addresses."""
+"""Longest wait for the first response on a connection without TLS, if the server has other addresses."""
 
 _TARGET = re.compile(r"[!-~]+")
 _UNPRINTABLE = re.compile(r"[^\t -~]")
@@ -167,7 +167,7 @@ class Transport:
         return response
 
     async def _await_first_response(self, connection: HttpConnection, request: Request) -> None:
-        """Wait for the first response on a connection that nobody may serve. A webhook may delay that of a write.
+        """Wait for the first response on a connection on which no server has answered yet. A webhook may delay that of a write.
 
         Raises:
             ConnectionBroken: there was none within `FIRST_RESPONSE_SECONDS`. The next connection has another address.

@@ -1,7 +1,7 @@
 """Standard output and error that never block the process: what cannot be written at once is dropped and counted.
 
-If a container runtime is stopped, nobody reads the pipe of a container's output, and a write to a full pipe never
-returns. Its O_NONBLOCK is shared with every process that has the pipe, so it stays as it is: each write is preceded by
+While a container runtime is stopped, no process reads the pipe of a container's output, and a write to a full pipe
+blocks. Its O_NONBLOCK is shared with every process that has the pipe, so it stays as it is: each write is preceded by
 a poll, and has at most as many bytes as a pipe that is ready takes at once.
 """
 

@@ -224,7 +224,7 @@ class _LogHandler(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         dropped = dropped_lines(self.stream)
         if dropped:
-            text = f"{dropped} lines of the log were dropped, because nobody read the output"
+            text = f"{dropped} lines of the log were dropped, because the output was full"
             super().emit(logging.LogRecord(__name__, logging.WARNING, "", 0, text, (), None))
         super().emit(record)
 
