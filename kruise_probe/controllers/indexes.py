@@ -50,6 +50,8 @@ class MarkedPods:
         found.pop(pod.key, None)
         if not found:
             by_owned.pop(pod.owned, None)
+        if not by_owned:
+            self._pods.pop(pod.namespace, None)
 
     def of_marker(self, marker: CompiledMarker) -> Iterator[Pod]:
         """The pods with a mark of ours that `marker` names, under any owner."""
