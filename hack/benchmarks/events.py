@@ -18,7 +18,7 @@ from benchmarks.reporting import Row, emit, interpreter
 from benchmarks.scale import until
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.manager.process import tune_garbage_collector
+from kruise_probe.runtime.process import tune_garbage_collector
 
 EVENTS = 10
 TEAM = 50

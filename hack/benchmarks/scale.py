@@ -35,7 +35,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import build
 from kruise_probe.controllers.state import Informers, ManagerOptions
 from kruise_probe.manager.manager import Manager
-from kruise_probe.manager.process import tune_garbage_collector
+from kruise_probe.runtime.process import tune_garbage_collector
 from kruise_probe.serving.health import Checks
 
 T = TypeVar("T", bound=KubeObject)

@@ -48,9 +48,9 @@ from kruise_probe.daemon.supervisor import run_supervisor
 from kruise_probe.daemon.threads import Threads
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.manager.output import unblock_output
-from kruise_probe.manager.process import configure_logs, run_until_signalled
-from kruise_probe.manager.recorder import EventRecorder
+from kruise_probe.runtime.output import unblock_output
+from kruise_probe.runtime.process import configure_logs, run_until_signalled
+from kruise_probe.runtime.recorder import EventRecorder
 from kruise_probe.serving.sockets import BindAddress
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)

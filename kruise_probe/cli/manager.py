@@ -37,8 +37,8 @@ from kruise_probe.controllers import product
 from kruise_probe.controllers.state import Informers, ManagerOptions
 from kruise_probe.manager.leader_election import JITTER_FACTOR, LeaderElection
 from kruise_probe.manager.manager import Manager, Runnable
-from kruise_probe.manager.output import unblock_output
-from kruise_probe.manager.process import configure_logs, run_until_signalled
+from kruise_probe.runtime.output import unblock_output
+from kruise_probe.runtime.process import configure_logs, run_until_signalled
 from kruise_probe.serving.sockets import BindAddress
 
 _election = partial(flag, group="Leader election")

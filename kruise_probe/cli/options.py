@@ -17,7 +17,7 @@ from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.credentials import run_in_daemon_thread
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manager.manager import Runnable
-from kruise_probe.manager.process import FORMATS, LEVELS
+from kruise_probe.runtime.process import FORMATS, LEVELS
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.health import Checks, health_handlers
 from kruise_probe.serving.http_server import HttpServer

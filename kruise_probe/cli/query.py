@@ -39,7 +39,7 @@ from kruise_probe.cli.reading import DEADLINE_SECONDS, Reader
 from kruise_probe.cli.terminal import Terminal, show
 from kruise_probe.client.config import ClusterConfig, ConfigOverrides, load_config
 from kruise_probe.client.rest import RestClient
-from kruise_probe.manager.process import configure_logs
+from kruise_probe.runtime.process import configure_logs
 
 R = TypeVar("R")
 

@@ -26,7 +26,7 @@ from kruise_probe.cli.terminal import Terminal
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import StatusView
-from kruise_probe.manager.process import HANGUP, Signalled, until_signal
+from kruise_probe.runtime.process import HANGUP, Signalled, until_signal
 
 MIN_REDRAW_SECONDS: Final = 0.5
 """Minimum interval between two updates of --watch."""

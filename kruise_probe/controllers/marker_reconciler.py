@@ -43,7 +43,7 @@ from kruise_probe.controllers.limits import TOO_MANY_MARKERS, is_probed, is_wind
 from kruise_probe.controllers.matching import LabelSet
 from kruise_probe.controllers.readiness import Stopwatches
 from kruise_probe.controllers.state import State
-from kruise_probe.manager.recorder import EventRecorder, ObjectReference
+from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
 from kruise_probe.workqueue.slices import PODS_PER_STEP, Slices, Steps
 

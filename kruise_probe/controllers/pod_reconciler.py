@@ -30,7 +30,7 @@ from kruise_probe.controllers.writes import (
     pod_is_gone,
     refusal,
 )
-from kruise_probe.manager.recorder import EventRecorder, ObjectReference
+from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
 
 CONTESTED_SECONDS: Final = 1.0

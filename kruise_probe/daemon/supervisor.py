@@ -38,7 +38,7 @@ from kruise_probe.daemon.status import recorded_in
 from kruise_probe.daemon.worker import Worker, WorkerContext
 from kruise_probe.informers.replica import EventHandler
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.manager.recorder import EventRecorder, ObjectReference
+from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

@@ -1,1 +1,1 @@
-"""The manager: what runs, in which order, who leads, and what is recorded as an event. It knows nothing of probes."""
+"""The manager: what runs, in which order, and who leads. It knows nothing of probes."""

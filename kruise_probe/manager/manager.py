@@ -31,7 +31,7 @@ from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.reflector import ListerWatcher
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
-from kruise_probe.manager.recorder import EventRecorder
+from kruise_probe.runtime.recorder import EventRecorder
 from kruise_probe.serving.health import Checks
 
 T = TypeVar("T", bound=KubeObject)

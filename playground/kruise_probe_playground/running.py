@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from kruise_probe.api.errors import FatalError, KubeError
-from kruise_probe.manager.process import Signalled, configure_logs, until_signal
+from kruise_probe.runtime.process import Signalled, configure_logs, until_signal
 from kruise_probe_playground.documents import SAMPLE, BadFile, LoadedObject, load
 from kruise_probe_playground.node.addresses import NoAddress
 from kruise_probe_playground.programs import ChildFailed

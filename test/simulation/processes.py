@@ -46,7 +46,7 @@ from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
 from kruise_probe.manager.manager import Manager
-from kruise_probe.manager.recorder import EventRecorder
+from kruise_probe.runtime.recorder import EventRecorder
 from kruise_probe.serving.health import Checks
 
 RESTART_SECONDS = 1.0

@@ -46,7 +46,7 @@ from kruise_probe.daemon.supervisor import run_supervisor
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.replica import EventHandler
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.manager.recorder import EventRecorder
+from kruise_probe.runtime.recorder import EventRecorder
 
 NODE = "node-1"
 EPOCH = datetime(2026, 11, 21, 12, 0, 0, 250_000, UTC)

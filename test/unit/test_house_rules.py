@@ -48,7 +48,7 @@ def test_the_queue_protocol_is_implemented_once() -> None:
     elsewhere = [
         line
         for line in lines_with(r"queue\w*\.(get|get_with_priority|done)\(", tracked(*PACKAGES))
-        if not line.startswith(("kruise_probe/workqueue/", "kruise_probe/manager/recorder.py"))
+        if not line.startswith(("kruise_probe/workqueue/", "kruise_probe/runtime/recorder.py"))
     ]
 
     assert not elsewhere, "use workqueue.controller.Controller"

@@ -17,7 +17,7 @@ from kruise_probe.daemon.cri._pb.cri_pb2_grpc import (
     add_RuntimeServiceServicer_to_server,
 )
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.manager.recorder import EventRecorder
+from kruise_probe.runtime.recorder import EventRecorder
 from kruise_probe_playground.node.addresses import AddressBlock, hold_block
 from kruise_probe_playground.node.cri_service import CriService
 from kruise_probe_playground.node.kubelet import Kubelet

@@ -18,7 +18,7 @@ from kruise_probe.api.errors import Conflict, Invalid, KubeError, NotFound
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
-from kruise_probe.manager.recorder import EventRecorder, ObjectReference
+from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
 from kruise_probe_playground.node.addresses import AddressBlock, NoAddress
 from kruise_probe_playground.node.containers import (
     CannotStart,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from kruise_probe.manager.recorder import EventRecorder, ObjectReference
+from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
 from kruise_probe_playground.guardian import survivors
 from kruise_probe_playground.node.containers import LocalContainer, NoSuchContainer
 from kruise_probe_playground.node.runtime import LocalRuntime

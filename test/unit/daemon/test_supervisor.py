@@ -33,7 +33,7 @@ from kruise_probe.api.meta import OwnerReference
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec, PodProbe
 from kruise_probe.daemon.places import EXECS, Places
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason, Target, success
-from kruise_probe.manager.recorder import ObjectReference
+from kruise_probe.runtime.recorder import ObjectReference
 
 
 def crowd(pods: int, probes: int = 1, **fields: int) -> NodePodProbeSpec:

@@ -10,7 +10,7 @@ import pytest
 import structlog
 from support.cases import cases
 
-from kruise_probe.manager.process import configure_logs
+from kruise_probe.runtime.process import configure_logs
 
 
 class Terminal(io.StringIO):

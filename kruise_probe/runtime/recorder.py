@@ -40,7 +40,7 @@ from kruise_probe.api.times import CLOCK_SLACK_SECONDS, format_time
 from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
-from kruise_probe.manager.shared_cache import SharedCache
+from kruise_probe.runtime.shared_cache import SharedCache
 from kruise_probe.workqueue.queue import WorkQueue
 
 EVENTS_DROPPED = Counter(

@@ -26,7 +26,7 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.meta import ApiObject, NamespacedName
 from kruise_probe.client.request import PatchType
-from kruise_probe.manager.recorder import (
+from kruise_probe.runtime.recorder import (
     MAX_SERIES_BYTES,
     WRITERS,
     EventRecorder,

@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.manager.shared_cache import SharedCache
+from kruise_probe.runtime.shared_cache import SharedCache
 
 LIMIT = 100
 

@@ -29,7 +29,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from kruise_probe.api.errors import FatalError, first_of
-from kruise_probe.manager.output import dropped_lines
+from kruise_probe.runtime.output import dropped_lines
 
 GRACE_SECONDS: Final = 4.5
 """Maximum seconds from the signal to the exit; the documentation promises five."""

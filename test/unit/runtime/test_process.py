@@ -18,8 +18,8 @@ from structlog.testing import capture_logs
 from support.cases import cases
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.manager import process
-from kruise_probe.manager.process import run_until_signalled, tune_garbage_collector
+from kruise_probe.runtime import process
+from kruise_probe.runtime.process import run_until_signalled, tune_garbage_collector
 
 
 class Unflushed(io.TextIOWrapper):
