@@ -1,6 +1,5 @@
 """Pods on the embedded node do what they do on a kubelet's, as far as a process can."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -72,18 +71,6 @@ async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder
 
     await until("its folder is removed and what it had started has ended", nothing_is_left)
     assert (container.exit_code, container.log.last_line()) == (0, "asked")
-
-
-async def test_pod_that_ignores_sigterm_is_killed_after_its_grace(ns: PlaygroundNamespace) -> None:
-    command = ["sh", "-c", f"trap '' TERM; touch deaf; {REST}"]
-    await ns.pod(command=command, terminationGracePeriodSeconds=1)
-
-    await has_made(ns, "deaf")
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    await ns.playground.api.delete(ns.pod_path())
-    await ns.api.pods.until_gone("web", ns.namespace)
-    assert loop.time() - began > 0.9
 
 
 async def test_a_pod_deleted_by_force_can_come_back_under_its_name_at_once(

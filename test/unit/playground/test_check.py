@@ -4,29 +4,27 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import condition_wire, policy_wire, probe_wire, state_wire
+from support.builders import condition_wire, probe_wire, state_wire
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe_playground.check import Progress
 from kruise_probe_playground.ticker import POD_EVENTS, PodEvent
 
 KIND = "example.com/healthy"
-POLICIES = (policy_wire("Succeeded", {"state": "idle"}, {"cost": "-1"}),)
 UID = "uid-default-web"
 
 
-def web(status: str | None = None, labels: Any = None, annotations: Any = None) -> Any:
+def web(status: str | None = None) -> Any:
     conditions = [condition_wire(KIND, status)] if status else []
-    labels = {"app": "web", **(labels or {})}
-    return healthy_pod("web", conditions=conditions, labels=labels, annotations=annotations)
+    return healthy_pod("web", conditions=conditions)
 
 
-def event(reason: str, uid: str = UID, probe: str = "web#healthy") -> PodEvent:
+def event(reason: str, uid: str = UID) -> PodEvent:
     wire = {
         "metadata": {"name": f"{reason}-{uid}"},
         "involvedObject": {"kind": "Pod", "uid": uid},
         "reason": reason,
-        "message": f"{probe}: fine",
+        "message": "web#healthy: fine",
     }
     return POD_EVENTS.decode(msgspec.json.encode(wire))
 
@@ -36,10 +34,10 @@ BAD = (state_wire(state="Failed"),)
 EVENTS = (event("KruiseProbeSucceeded"), event("KruiseProbeFailed"))
 
 
-def progress(*looks: Any, wanted: int = 2, **more: Any) -> Progress:
-    found = Progress(wanted=wanted)
+def progress(*looks: Any) -> Progress:
+    found = Progress(wanted=2)
     for pod, states, events in looks:
-        found.observe(snapshot(markers=[marker(**more)], pods=[pod], states=states), events)
+        found.observe(snapshot(markers=[marker()], pods=[pod], states=states), events)
     return found
 
 
@@ -58,44 +56,17 @@ def test_state_needs_report_marks_and_event(looks: Any, seen: list[str]) -> None
     assert list(progress(*looks).seen().values()) == [seen]
 
 
-def test_state_needs_all_of_its_marks() -> None:
-    for annotations, seen in (({"cost": "-1"}, ["Succeeded"]), ({}, [])):
-        look = (web("True", {"state": "idle"}, annotations), GOOD, EVENTS)
-        found = progress(look, probes=[probe_wire(policies=POLICIES)])
-        assert list(found.seen().values()) == [seen]
-
-
-@pytest.mark.parametrize(
-    ("looks", "why"),
-    [
-        pytest.param([], "no marker selects a pod; compare its selector with the labels of the pods", id="no-pods"),
-        pytest.param([(web("True"), GOOD, EVENTS)], "web/healthy (Failed has no marks, report)", id="one-state"),
-        pytest.param(
-            [(web("True"), GOOD, ())],
-            "web/healthy (Succeeded has no event; Failed has no event, marks, report)",
-            id="no-event",
-        ),
-    ],
-)  # fmt: skip
-def test_incomplete_check_lists_what_is_missing(looks: Any, why: str) -> None:
-    found = progress(*looks)
+def test_an_incomplete_check_lists_what_is_missing() -> None:
+    assert progress().missing().startswith("no marker selects a pod; compare its selector")
+    found = progress((web("True"), GOOD, ()))
     assert not found.complete
-    assert found.missing() == why
+    expected = "web/healthy (Succeeded has no event; Failed has no event, marks, report)"
+    assert found.missing() == expected
 
 
-def test_result_has_the_documented_fields_and_names_probes_of_one_name_by_their_markers() -> None:
-    """Each needs an event of its own."""
-    other = "example.com/other"
-    alone = probe_wire("alone", condition="example.com/alone")
-    markers = [
-        marker(probes=[probe_wire(), alone]),
-        marker(name="other", probes=[probe_wire(condition=other)]),
-    ]
-    pod = healthy_pod("web", conditions=[condition_wire(KIND), condition_wire(other)])
-    states = [state_wire("web#healthy"), state_wire("other#healthy")]
-    now = snapshot(markers=markers, pods=[pod], states=states)
+def test_probes_of_one_name_are_named_with_their_markers() -> None:
+    other = probe_wire(condition="example.com/other")
+    markers = [marker(), marker(name="other", probes=[other])]
     found = Progress(wanted=1)
-    found.observe(now, [event("KruiseProbeSucceeded", probe="web#healthy")])
-    seen = {"web/other#healthy": [], "web/alone": [], "web/web#healthy": ["Succeeded"]}
-    counts = {"ok": False, "seconds": 4.3, "pods": 1, "probes": 3}
-    assert found.as_json(seconds=4.26) == {**counts, "seen": seen}
+    found.observe(snapshot(markers=markers, pods=[web("True")], states=GOOD), EVENTS)
+    assert found.seen() == {"web/other#healthy": [], "web/web#healthy": ["Succeeded"]}

@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from kruise_probe.api.resources import MARKERS
-from kruise_probe.api.validation import marker_errors
-from kruise_probe_playground.documents import SAMPLE, BadFile, load
+from kruise_probe_playground.documents import BadFile, load
 
 DEPLOYMENT = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}"
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"
@@ -17,15 +14,6 @@ def written(folder: Path, text: str) -> Path:
     file = folder / "file.yaml"
     file.write_text(text)
     return file
-
-
-def test_documents_keep_their_order_and_lists_are_flattened(tmp_path: Path) -> None:
-    text = f"---\n{POD}---\n---\napiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: Pod, metadata: {{name: b}}}}\n"
-    file = written(tmp_path, text)
-    assert [(each.place, each.object["metadata"]["name"]) for each in load([file])] == [
-        (f"{file}, document 1 (Pod web)", "web"),
-        (f"{file}, document 3, item 1 (Pod b)", "b"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -48,22 +36,6 @@ def test_error_names_file_and_document(tmp_path: Path, text: str, complaint: str
         load([file])
     assert str(caught.value).startswith(str(file))
     assert complaint in str(caught.value)
-
-
-def test_sample_has_every_kind_of_mark() -> None:
-    sample = [each.object for each in load([SAMPLE])]
-    marker = next(each for each in sample if each["kind"] == "PodProbeMarker")
-    pods = [each for each in sample if each["kind"] == "Pod"]
-    decoded = MARKERS.decode(msgspec.json.encode(marker))
-
-    assert not list(marker_errors(decoded.spec))
-    probes = {each["name"]: each for each in marker["spec"]["probes"]}
-    handlers = {next(iter(each["probe"].keys() - {"periodSeconds"})) for each in probes.values()}
-    assert handlers == {"exec", "tcpSocket", "httpGet"}
-    assert sorted(len(each["markerPolicy"]) for each in probes.values()) == [1, 1, 2]
-    gates = [gate for pod in pods for gate in pod["spec"].get("readinessGates", ())]
-    assert [gate["conditionType"] for gate in gates] == [probes["lobby"]["podConditionType"]]
-    assert len(pods) == 3
 
 
 def test_deployment_becomes_a_replica_set(tmp_path: Path) -> None:
