@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from types import coroutine
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -29,6 +28,7 @@ from kruise_probe.api.meta import (
     NamespacedName,
     Resource,
     WatchEvent,
+    run_steps,
 )
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.config import ClusterConfig
@@ -70,7 +70,7 @@ class _Served(Generic[T]):
             )
         )
         await asyncio.sleep(0)
-        return await coroutine(self._resource.decode_list)(page)
+        return await run_steps(self._resource.decode_list(page))
 
     @asynccontextmanager
     async def watch(

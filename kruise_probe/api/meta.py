@@ -13,6 +13,7 @@ Differs: there is no ERROR event; the client raises it as a typed error.
 import re
 from collections.abc import Callable, Generator, Mapping
 from enum import StrEnum
+from types import coroutine
 from typing import Annotated, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -28,6 +29,9 @@ _STRING_OR_BRACKET: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', r
 BYTES_PER_STEP: Final = 256 * 1024
 """Bytes of items that a step decodes: up to 10 ms."""
 
+TOKENS_PER_STEP: Final = 16 * 1024
+"""Strings and brackets that a step of `without_depth` reads: up to 10 ms."""
+
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """All errors that decoding can raise. msgspec has no error of its own for invalid UTF-8 or for deep nesting."""
 
@@ -37,12 +41,19 @@ _V = TypeVar("_V")
 Encoded = bytes | msgspec.Raw
 
 
-def decode_deep(decode: Callable[[Encoded], _V], data: Encoded) -> _V:
-    """Decode JSON that may be nested too deeply: then without what is deeper than MAX_DEPTH."""
+@coroutine
+def run_steps(steps: Generator[None, None, _V]) -> Generator[None, None, _V]:
+    """Await it in a task: other tasks run between the steps."""
+    return (yield from steps)
+
+
+def decode_deep(decode: Callable[[Encoded], _V], data: Encoded) -> Generator[None, None, _V]:
+    """Decode JSON that may be nested too deeply: then in steps, without what is deeper than MAX_DEPTH."""
     try:
         return decode(data)
     except RecursionError:
-        return decode(without_depth(bytes(data)))
+        shallow = yield from without_depth(bytes(data))
+        return decode(shallow)
 
 
 def decode_nulls(decode: Callable[[Encoded], _V], data: Encoded) -> _V:
@@ -64,12 +75,14 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def without_depth(data: bytes) -> bytes:
-    """The JSON with null in place of each value that is nested more deeply than MAX_DEPTH."""
+def without_depth(data: bytes) -> Generator[None, None, bytes]:
+    """Return the JSON with null in place of each value that is nested more deeply than MAX_DEPTH."""
     kept = bytearray()
     begin = 0
     depth = 0
-    for found in _STRING_OR_BRACKET.finditer(data):
+    for number, found in enumerate(_STRING_OR_BRACKET.finditer(data), start=1):
+        if number % TOKENS_PER_STEP == 0:
+            yield
         if found[0] in (b"[", b"{"):
             if depth == MAX_DEPTH:
                 kept += data[begin : found.start()] + b"null"
@@ -341,7 +354,7 @@ class Resource(Generic[T]):
         Raises:
             DECODE_ERRORS: the response is not a list of this kind. As an empty list it would empty the caches.
         """
-        page = decode_deep(_list_decoder.decode, data)
+        page = yield from decode_deep(_list_decoder.decode, data)
         version = page.metadata.resource_version
         if page.kind != f"{self.kind}List" or not version:
             raise msgspec.ValidationError(
@@ -354,7 +367,8 @@ class Resource(Generic[T]):
             try:
                 items.append(self.decode(raw))
             except DECODE_ERRORS as error:
-                undecodable.append(undecodable_of(raw, error))
+                failed = yield from undecodable_of(raw, error)
+                undecodable.append(failed)
             step_bytes += len(memoryview(raw))
             if step_bytes >= BYTES_PER_STEP:
                 step_bytes = 0
@@ -362,10 +376,10 @@ class Resource(Generic[T]):
         return ListPage(items, undecodable, version, page.metadata.continue_token or "")
 
 
-def undecodable_of(raw: Encoded, error: Exception) -> Undecodable:
+def undecodable_of(raw: Encoded, error: Exception) -> Generator[None, None, Undecodable]:
     """Identify an object that did not decode, if its metadata decodes."""
     try:
-        named = decode_deep(_identity_decoder.decode, raw)
+        named = yield from decode_deep(_identity_decoder.decode, raw)
     except DECODE_ERRORS:
         return Undecodable(_NO_KEY, "", str(error))
     return Undecodable(named.key, named.resource_version, str(error))

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 from functools import cache, partial
-from types import coroutine
 from typing import Any, Final, Generic, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -30,6 +29,7 @@ from kruise_probe.api.meta import (
     ObjectMeta,
     Resource,
     decode_deep,
+    run_steps,
 )
 from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.cluster_config import ClusterConfig
@@ -127,7 +127,7 @@ class RestClient:
     async def get(self, resource: Resource[T], key: NamespacedName) -> T:
         """Get one object."""
         request = Request("GET", resource.path(*key))
-        return _checked(request, resource.decode, await self.send(request), key)
+        return await _checked(request, resource.decode, await self.send(request), key)
 
     async def list_page(
         self,
@@ -153,7 +153,7 @@ class RestClient:
         request = Request("GET", resource.path(namespace) + query, compressed=True)
         body = (await self.send(request)).body
         try:
-            return await coroutine(resource.decode_list)(body)
+            return await run_steps(resource.decode_list(body))
         except DECODE_ERRORS as error:
             raise ConnectionFailed(f"{request}: the response is not a list: {error}") from error
 
@@ -198,7 +198,7 @@ class RestClient:
         """Create the object in `body`. Raises AlreadyExists if the name is taken."""
         target = resource.path(namespace) + self._query
         request = Request("POST", target, body, JSON, repeatable=False)
-        return _checked(request, resource.decode, await self.send(request))
+        return await _checked(request, resource.decode, await self.send(request))
 
     async def replace_for_metadata(
         self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
@@ -216,7 +216,8 @@ class RestClient:
             repeatable=False,
             metadata_only=True,
         )
-        return _checked(request, _metadata_decoder.decode, await self.send(request), key).metadata
+        response = await self.send(request)
+        return (await _checked(request, _metadata_decoder.decode, response, key)).metadata
 
     async def patch(
         self,
@@ -230,7 +231,7 @@ class RestClient:
         """Patch the object with a merge patch, which is idempotent."""
         target = resource.path(*key, subresource) + self._query
         request = Request("PATCH", target, body, patch_type)
-        return _checked(request, resource.decode, await self.send(request), key)
+        return await _checked(request, resource.decode, await self.send(request), key)
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
         """Delete the object. It may still exist afterwards, with finalizers or for a grace period.
@@ -245,7 +246,7 @@ class RestClient:
         with suppress(*DECODE_ERRORS):
             if _kind_decoder.decode(response.body).kind == "Status":
                 return
-        _checked(request, _metadata_decoder.decode, response, key)
+        await _checked(request, _metadata_decoder.decode, response, key)
 
     async def request_raw(
         self, method: str, target: str, body: bytes | None = None, content_type: str = JSON
@@ -357,7 +358,7 @@ class ResourceListerWatcher(Generic[T]):
         )
 
 
-def _checked(
+async def _checked(
     request: Request,
     decode: Callable[[bytes], T],
     response: Response,
@@ -368,7 +369,7 @@ def _checked(
     A proxy or gateway may respond with 200 and a body of its own.
     """
     try:
-        found = decode_deep(decode, response.body)
+        found = await run_steps(decode_deep(decode, response.body))
         if not found.resource_version or key not in (None, found.key):
             raise msgspec.ValidationError(
                 f"it is {found.key} with resourceVersion {found.resource_version!r}"

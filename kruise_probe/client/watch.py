@@ -8,6 +8,7 @@ watch.
 
 import asyncio
 from collections import deque
+from collections.abc import Generator
 from typing import Final, Generic, Self, TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ from kruise_probe.api.meta import (
     Resource,
     WatchEvent,
     decode_deep,
+    run_steps,
     undecodable_of,
 )
 from kruise_probe.client.connection import MAX_BODY_BYTES, ConnectionBroken
@@ -71,7 +73,8 @@ class WatchStream(Generic[T]):
             self._split(await self._stream.read_chunk(deadline_seconds=READ_DEADLINE_SECONDS))
         self._events_in_a_row += 1
         try:
-            return decode_event(self._resource, self._lines.popleft(), self._request)
+            line = self._lines.popleft()
+            return await run_steps(decode_event(self._resource, line, self._request))
         except DECODE_ERRORS as error:
             raise ConnectionFailed(
                 f"{self._request}: the server sent an invalid watch event: {error}"
@@ -95,14 +98,16 @@ class WatchStream(Generic[T]):
             self._incomplete = bytearray(tail)
 
 
-def decode_event(resource: Resource[T], line: bytes, request: Request | str) -> WatchEvent[T]:
-    """Decode one line of a watch.
+def decode_event(
+    resource: Resource[T], line: bytes, request: Request | str
+) -> Generator[None, None, WatchEvent[T]]:
+    """Decode one line of a watch, in steps.
 
     Raises:
         ApiError: the line is an ERROR event; Expired for 410.
         DECODE_ERRORS: the line is not a watch event.
     """
-    event = decode_deep(_event_decoder.decode, line)
+    event = yield from decode_deep(_event_decoder.decode, line)
     kind = _TYPES.get(event.type)
     if kind is EventType.BOOKMARK:
         meta = _bookmark_decoder.decode(event.object).metadata
@@ -116,6 +121,6 @@ def decode_event(resource: Resource[T], line: bytes, request: Request | str) -> 
     try:
         decoded = resource.decode(event.object)
     except DECODE_ERRORS as error:
-        broken = undecodable_of(event.object, error)
+        broken = yield from undecodable_of(event.object, error)
         return WatchEvent(kind, None, broken.resource_version, undecodable=broken)
     return WatchEvent(kind, decoded, decoded.resource_version)

@@ -64,6 +64,7 @@ from kruise_probe.webhook.admission import (
     encode_review,
     review_marker,
 )
+from kruise_probe.workqueue.slices import at_once
 
 Target = Callable[[bytes], object]
 
@@ -180,7 +181,7 @@ def watch_stream(data: bytes) -> None:
     for line in data.split(b"\n"):
         for resource in _WATCHED:
             with suppress(*DECODE_ERRORS, ApiError):
-                event = decode_event(resource, line, request="fuzz")
+                event = at_once(decode_event(resource, line, request="fuzz"))
                 if event.object is not None:
                     _use(event.object)
 

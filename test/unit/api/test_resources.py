@@ -4,7 +4,14 @@ import msgspec
 import pytest
 from support.cases import cases
 
-from kruise_probe.api.meta import BYTES_PER_STEP, MAX_DEPTH, ListPage, without_depth
+from kruise_probe.api.meta import (
+    BYTES_PER_STEP,
+    MAX_DEPTH,
+    TOKENS_PER_STEP,
+    ListPage,
+    decode_deep,
+    without_depth,
+)
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.workqueue.slices import at_once
@@ -35,6 +42,13 @@ def test_a_page_of_large_objects_is_decoded_in_steps() -> None:
     data = b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[%b]}' % items
     pauses = sum(1 for _ in PODS.decode_list(data))
     assert pauses >= len(data) // BYTES_PER_STEP - 1
+
+
+def test_an_object_nested_deeply_is_left_out_in_steps() -> None:
+    fields = b",".join([b'"f:a":{}'] * 100_000)
+    data = b'{"a":%b,%b}' % (DEEP, fields)
+    pauses = sum(1 for _ in decode_deep(msgspec.json.decode, data))
+    assert pauses >= 300_000 // TOKENS_PER_STEP - 1
 
 
 @cases(
@@ -78,6 +92,6 @@ def test_other_object_than_a_list_raises(data: bytes) -> None:
 @pytest.mark.parametrize("depth", [MAX_DEPTH - 1, MAX_DEPTH, 9_000])
 def test_without_depth_only_deeper_values_are_missing(depth: int) -> None:
     deep = "[" * (depth - 1) + "]" * (depth - 1)
-    found = without_depth(f'{{"a":{deep},"b":[1,{{"c":"]\\"["}}],"d":{deep}}}'.encode())
+    found = at_once(without_depth(f'{{"a":{deep},"b":[1,{{"c":"]\\"["}}],"d":{deep}}}'.encode()))
     wanted = deep if depth <= MAX_DEPTH else "[" * (MAX_DEPTH - 1) + "null" + "]" * (MAX_DEPTH - 1)
     assert found == f'{{"a":{wanted},"b":[1,{{"c":"]\\"["}}],"d":{wanted}}}'.encode()

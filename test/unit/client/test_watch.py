@@ -14,6 +14,7 @@ from kruise_probe.api.resources import LEASES, PODS
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import ResponseStream
 from kruise_probe.client.watch import WatchStream, decode_event
+from kruise_probe.workqueue.slices import at_once
 
 
 def _event(kind: str, body: object) -> bytes:
@@ -37,7 +38,7 @@ def test_bookmark_has_version_and_marks_the_end_of_the_initial_list(
         "metadata": {"resourceVersion": "99", "annotations": annotations},
         "spec": {"containers": None},
     }
-    event = decode_event(PODS, _event("BOOKMARK", body), "r")
+    event = at_once(decode_event(PODS, _event("BOOKMARK", body), "r"))
 
     assert event.object is None
     assert (event.resource_version, event.initial_events_end) == ("99", ends)
@@ -56,14 +57,14 @@ def test_error_event_raises_the_typed_error(
     line = _event("ERROR", {"kind": "Status", "code": code, "reason": reason, "message": "words"})
 
     with pytest.raises(kind, match=r"GET pods: .* words") as raised:
-        decode_event(PODS, line, "GET pods")
+        at_once(decode_event(PODS, line, "GET pods"))
     assert isinstance(raised.value, ApiError)
     assert raised.value.code == (code or 500)
 
 
 def test_undecodable_object_is_an_event() -> None:
     broken = {**LEASE, "spec": {"leaseDurationSeconds": "long"}}
-    event = decode_event(LEASES, _event("MODIFIED", broken), "r")
+    event = at_once(decode_event(LEASES, _event("MODIFIED", broken), "r"))
 
     assert event.object is None
     assert event.undecodable is not None
@@ -79,7 +80,7 @@ def test_an_object_that_is_nested_deeply_is_an_event_like_others(type: str, dept
     line = _event(type, {**LEASE, "status": {}}).replace(
         b'"metadata":{', b'"metadata":{"managedFields":[' + deep + b"],"
     )
-    event = decode_event(LEASES, line, "r")
+    event = at_once(decode_event(LEASES, line, "r"))
     assert event.type == type
     assert event.object is not None
     assert (str(event.object.key), event.resource_version) == ("n/l", "7")
@@ -93,7 +94,7 @@ def test_an_object_that_is_nested_deeply_is_an_event_like_others(type: str, dept
 )
 def test_invalid_watch_event_is_an_error(line: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
-        decode_event(PODS, line, "r")
+        at_once(decode_event(PODS, line, "r"))
 
 
 BOOKMARK = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'
