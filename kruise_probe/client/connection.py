@@ -1,7 +1,7 @@
-"""An HTTP/1.1 connection with one request at a time, and the parser of its responses.
+"""An HTTP/1.1 connection with one request at a time.
 
-Source: RFC 9112; Go net/http transport.go (persistConn, 1xx responses, size limit of the header).
-Differs: no goroutines; llhttp parses received data in the callback that reads it, in strict mode.
+Source: Go net/http transport.go (persistConn).
+Differs: no goroutines; received data is parsed in the callback that reads it.
 """
 
 import asyncio
@@ -12,9 +12,8 @@ import zlib
 from array import array
 from typing import Final, cast
 
-import httptools
-
 from kruise_probe.api.errors import ConnectionFailed, ResponseTooLarge
+from kruise_probe.wire.responses import InvalidResponse, ResponseParser
 
 if sys.platform == "linux":
     import fcntl
@@ -29,15 +28,9 @@ MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 UNREAD_BYTES: Final = 256 * 1024
 """Unread bytes of a body at which reading from the socket is paused."""
 
-SWITCHING_PROTOCOLS: Final = 101
-
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 Address = tuple[str, int]
-
-
-class InvalidResponse(ConnectionFailed):
-    """The response is not valid HTTP, or its encoding was not requested."""
 
 
 class TlsRefused(ConnectionFailed):
@@ -53,107 +46,6 @@ class ConnectionBroken(ConnectionFailed):
     def __init__(self, message: str, *, was_new: bool = False) -> None:
         super().__init__(message)
         self.was_new = was_new
-
-
-class ResponseParser:
-    """Incremental parser of one response: no I/O, no clock.
-
-    With `tunnel`, it parses a proxy's response to CONNECT: on success, that ends with its header. With `upgrade`, it
-    accepts 101: the bytes of the other protocol are the body, until the connection ends.
-
-    Attributes:
-        status: HTTP status; 0 until the header is complete.
-        headers: header fields by name in lower case.
-        body: the bytes of the body that were received and not yet taken.
-        complete: True when the whole response was received.
-        reusable: True if the connection can carry another request once this response is complete.
-    """
-
-    def __init__(self, *, tunnel: bool = False, upgrade: bool = False) -> None:
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.body = bytearray()
-        self.complete = self.reusable = False
-        self._tunnel = tunnel
-        self._upgrade = upgrade
-        self._framing_bytes = 0
-        self._interim = False
-        self._until_close = False
-        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
-
-    def feed(self, data: bytes) -> None:
-        """Parse the next bytes. Bytes after a complete response make the connection not reusable.
-
-        Raises:
-            InvalidResponse: the bytes are not valid HTTP, or exceed a limit. Feed no more bytes after it.
-        """
-        if self._parser is None:
-            self.reusable = False
-            if not self.complete:
-                self.body += data
-            return
-        self._framing_bytes += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as switched:
-            if self.status != SWITCHING_PROTOCOLS:
-                raise InvalidResponse("the server switched to another protocol") from None
-            self._parser = None
-            self.body += data[switched.args[0] :]
-            return
-        except httptools.HttpParserError as error:
-            self.reusable = False
-            if not self.complete:
-                raise InvalidResponse(
-                    f"the response is not valid HTTP ({error}); is this the address of an API server?"
-                ) from error
-        if self.complete:
-            self._parser = None  # breaks the reference cycle
-        elif self._framing_bytes > MAX_FRAMING_BYTES:
-            raise InvalidResponse(f"the header exceeds {MAX_FRAMING_BYTES} bytes")
-
-    def end(self) -> bool:
-        """Handle the end of the connection. Return False if the response is incomplete."""
-        self._parser = None
-        self.complete = self.complete or self._until_close
-        return self.complete
-
-    # Callbacks of httptools. They ignore data after a complete response, except that its connection is not reusable.
-
-    def on_message_begin(self) -> None:
-        self.reusable = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.status:  # not a trailer
-            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
-
-    def on_headers_complete(self) -> None:
-        if self.complete or self._parser is None:
-            return
-        status = self._parser.get_status_code()
-        if status < 200 and not (self._upgrade and status == SWITCHING_PROTOCOLS):
-            self._interim = True
-            return
-        self.status = status
-        chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
-        self._until_close = not chunked and "content-length" not in self.headers
-        self.reusable = self._parser.should_keep_alive() and status != SWITCHING_PROTOCOLS
-        if self._tunnel and status < 300:
-            self.complete = self.reusable = True
-
-    def on_body(self, data: bytes) -> None:
-        if self.complete:
-            self.reusable = False
-            return
-        self._framing_bytes = 0
-        self.body += data
-
-    def on_message_complete(self) -> None:
-        if self._interim:
-            self._interim = False
-            self.headers.clear()
-        elif self.status != SWITCHING_PROTOCOLS:
-            self.complete = True
 
 
 class HttpConnection(asyncio.Protocol):
@@ -218,7 +110,9 @@ class HttpConnection(asyncio.Protocol):
 
     def send(self, data: bytes, *, tunnel: bool = False, upgrade: bool = False) -> None:
         """Write a whole request to the socket, without an await. Only for a `usable` connection."""
-        self._response = ResponseParser(tunnel=tunnel, upgrade=upgrade)
+        self._response = ResponseParser(
+            max_framing_bytes=MAX_FRAMING_BYTES, tunnel=tunnel, upgrade=upgrade
+        )
         self.requests += not tunnel
         if self._transport is None:
             self._problem = ConnectionBroken(
@@ -306,7 +200,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             response.feed(data)
         except InvalidResponse as error:
-            self._problem = error
+            self._problem = InvalidResponse(f"{error}; is this the address of an API server?")
             self.close()
         else:
             if len(response.body) > UNREAD_BYTES and not self._paused:

@@ -20,13 +20,13 @@ from kruise_probe.api.errors import ConnectionFailed, NoResponse
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.cluster_config import ClusterConfig
 from kruise_probe.client.connection import (
-    SWITCHING_PROTOCOLS,
     ConnectionBroken,
     HttpConnection,
 )
 from kruise_probe.client.pool import Pool
 from kruise_probe.client.pool_policy import may_be_at_fault
 from kruise_probe.client.request import METADATA_ONLY, WRITES, Request
+from kruise_probe.wire.responses import SWITCHING_PROTOCOLS
 
 FIRST_RESPONSE_SECONDS: Final = 5.0
 """Longest wait for the first response on a connection without TLS, if the server has other addresses."""

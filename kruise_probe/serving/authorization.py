@@ -15,8 +15,8 @@ import msgspec
 from cachetools import TLRUCache
 
 from kruise_probe.api.errors import ConnectionFailed, KubeError
-from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import HttpHandler
+from kruise_probe.wire.requests import HttpRequest, HttpResponse
 
 ALLOWED_SECONDS: Final = 60.0
 DENIED_SECONDS: Final = 10.0

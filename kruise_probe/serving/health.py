@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from kruise_probe.client.watch import READ_DEADLINE_SECONDS
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import HttpHandler
+from kruise_probe.wire.requests import HttpRequest, HttpResponse
 
 Check = Callable[[], str | Awaitable[str | None] | None]
 """Returns a problem or None. An exception also counts as a problem."""

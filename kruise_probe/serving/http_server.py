@@ -21,14 +21,14 @@ from typing import Final, NamedTuple
 import structlog
 
 from kruise_probe.api.times import utc_now
-from kruise_probe.serving.http_messages import (
+from kruise_probe.serving.sockets import BindAddress, ConnectionStream, ServerTls, listen
+from kruise_probe.wire.requests import (
     END_OF_HEAD,
     HttpRequest,
     HttpResponse,
     RefusedRequest,
     parse_head,
 )
-from kruise_probe.serving.sockets import BindAddress, ConnectionStream, ServerTls, listen
 
 HttpHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Metric, disable_creat
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
+from kruise_probe.wire.requests import HttpRequest, HttpResponse
 
 # Go's client has no `_created` series; without them the metric names match and are half as many.
 disable_created_metrics()  # type: ignore[no-untyped-call]

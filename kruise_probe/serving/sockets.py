@@ -1,9 +1,8 @@
 """Sockets of our servers: addresses to listen on in Go's notation, and the byte stream of an accepted connection, and TLS
 with a replaceable certificate, which is self-signed or read from files.
 
-TLS uses memory buffers (`ssl.MemoryBIO`): with its own socket, one call of OpenSSL would continue as long as a client sends
-key updates. A connection without a ClientHello has no TLS state, and one with it has only OpenSSL's buffers; asyncio's own
-streams hold more than 256 KiB for each TLS connection. Each read takes at most one chunk and yields to the event loop
+A connection without a ClientHello has no TLS state, and one with it has only OpenSSL's buffers; asyncio's own streams hold
+more than 256 KiB for each TLS connection. Each read takes at most one chunk and yields to the event loop
 first, so a client that always has bytes ready does not block others.
 
 Source: controller-runtime's `:8080`, `127.0.0.1:0` and `0` for off; controller-runtime pkg/certwatcher; pkg/metrics/server, which
@@ -31,6 +30,7 @@ import structlog
 from kruise_probe.api.errors import FatalError, KubeError
 from kruise_probe.api.meta import HostPort
 from kruise_probe.client.credentials import load_certificate, run_in_daemon_thread
+from kruise_probe.wire.tls import TlsStream
 
 PORTION_BYTES: Final = 16 * 1024
 """Maximum size of one read or write."""
@@ -99,9 +99,7 @@ class ConnectionStream:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._loop = asyncio.get_running_loop()
-        self._tls: ssl.SSLObject | None = None
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
+        self._tls: TlsStream | None = None
 
     async def start_tls(
         self,
@@ -113,74 +111,44 @@ class ConnectionStream:
         Raises:
             OSError: the client does not speak TLS, or shares no TLS version with us.
         """
-        await self._feed()
-        self._tls = context.wrap_bio(
-            self._incoming,
-            self._outgoing,
-            server_side=True,
-        )
-        done = False
-        while not done:
+
+        async def run(step: Callable[[], bool]) -> bool:
             async with turn:
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    self._tls.do_handshake()
-                    done = True
+                done = step()
                 await asyncio.sleep(0)
-            await self._flush()
-            if not done:
-                await self._feed()
+                return done
+
+        first = await self._read()
+        self._tls = TlsStream(context, self._read, self._send, server_side=True)
+        self._tls.feed(first)
+        await self._tls.handshake(run)
 
     async def receive(self) -> bytes:
         """Return the next chunk; empty after the client has closed its side."""
         if self._tls is None:
             return await self._read()
-        while True:
-            data = None
-            try:
-                data = self._tls.read(PORTION_BYTES)
-            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-                return b""
-            except ssl.SSLWantReadError:
-                pass
-            await self._flush()
-            if data is not None:
-                return data
-            await self._feed()
+        return await self._tls.read(PORTION_BYTES)
 
     async def send(self, data: bytes) -> None:
         """Send `data`; at most one chunk at a time is buffered in this process."""
+        write = self._send if self._tls is None else self._tls.write
         view = memoryview(data)
         for start in range(0, len(data), PORTION_BYTES):
-            chunk = view[start : start + PORTION_BYTES]
-            if self._tls is None:
-                await self._loop.sock_sendall(self._socket, chunk)
-            else:
-                self._tls.write(chunk)
-                await self._flush()
+            await write(view[start : start + PORTION_BYTES])
             await asyncio.sleep(0)
 
     def end_sending(self) -> None:
         """Shut down the sending side; the client may still send."""
         with contextlib.suppress(OSError):
             if self._tls is not None:
-                with contextlib.suppress(ssl.SSLError):
-                    self._tls.unwrap()
-                self._socket.send(self._outgoing.read())
+                self._socket.send(self._tls.end())
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         self._socket.close()
 
-    async def _feed(self) -> None:
-        data = await self._read()
-        if data:
-            self._incoming.write(data)
-        else:
-            self._incoming.write_eof()
-
-    async def _flush(self) -> None:
-        if self._outgoing.pending:
-            await self._loop.sock_sendall(self._socket, self._outgoing.read())
+    async def _send(self, data: bytes | memoryview) -> None:
+        await self._loop.sock_sendall(self._socket, data)
 
     async def _read(self) -> bytes:
         await asyncio.sleep(0)

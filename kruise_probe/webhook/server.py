@@ -26,7 +26,6 @@ from kruise_probe.api.names import (
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import expires_at
-from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import HttpHandler, HttpServer, Limits
 from kruise_probe.serving.sockets import (
     BindAddress,
@@ -45,6 +44,7 @@ from kruise_probe.webhook.admission import (
     review_marker,
 )
 from kruise_probe.webhook.cert_rotator import CertRotator
+from kruise_probe.wire.requests import HttpRequest, HttpResponse
 
 FLAG: Final = "--webhook-addr"
 CLIENT_CA_FLAG: Final = "--webhook-client-ca-file"

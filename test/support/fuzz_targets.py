@@ -49,14 +49,12 @@ from kruise_probe.daemon.desired import desired_probes, invalid_reason
 from kruise_probe.daemon.probers.grpc import HealthCall
 from kruise_probe.daemon.probers.http_responses import (
     MAX_BODY_BYTES,
-    MalformedResponse,
     ResponseReader,
 )
 from kruise_probe.daemon.probers.urls import url_of_action, url_of_redirect
 from kruise_probe.daemon.status import recorded_in
 from kruise_probe.lint.findings import Position, as_json, as_sarif, as_text
 from kruise_probe.lint.linter import Source, decoded, lint
-from kruise_probe.serving.http_messages import RefusedRequest, parse_head
 from kruise_probe.webhook.admission import (
     BadReview,
     annotate_pod,
@@ -64,6 +62,8 @@ from kruise_probe.webhook.admission import (
     encode_review,
     review_marker,
 )
+from kruise_probe.wire.requests import RefusedRequest, parse_head
+from kruise_probe.wire.responses import InvalidResponse
 from kruise_probe.workqueue.slices import at_once
 
 Target = Callable[[bytes], object]
@@ -101,7 +101,7 @@ def _read_answer(chunks: Any) -> object:
                 break
         else:
             reader.feed(b"")
-    except MalformedResponse as error:
+    except InvalidResponse as error:
         return type(error)
     return reader.status, reader.body
 

@@ -20,8 +20,8 @@ from kruise_probe.daemon.probers.dialing import (
     ProbeConnectionFailed,
     new_socket,
 )
-from kruise_probe.daemon.probers.http_messages import Headers
-from kruise_probe.daemon.probers.http_responses import MalformedResponse, ResponseReader
+from kruise_probe.daemon.probers.http_requests import Headers
+from kruise_probe.daemon.probers.http_responses import ResponseReader
 from kruise_probe.daemon.probers.prober import (
     UNLIMITED,
     Prober,
@@ -34,6 +34,7 @@ from kruise_probe.daemon.probers.prober import (
 )
 from kruise_probe.daemon.probers.tls import new_connection
 from kruise_probe.daemon.probers.urls import Url, url_of_action, url_of_redirect
+from kruise_probe.wire.responses import InvalidResponse
 
 MAX_REQUESTS: Final = 10
 """Limit of one attempt: the first request and nine redirects."""
@@ -72,7 +73,7 @@ class HttpProber(Prober):
             return await attempt.run(request)
         except TimeoutError:
             return attempt.timed_out()
-        except (ProbeConnectionFailed, MalformedResponse, _RedirectFailed) as problem:
+        except (ProbeConnectionFailed, InvalidResponse, _RedirectFailed) as problem:
             return attempt.failed(str(problem))
 
     def _prepare(self, target: Target) -> tuple[Url, bytes]:
@@ -103,7 +104,7 @@ class _Attempt:
         self._response = ResponseReader()
 
     async def run(self, request: bytes) -> ProbeResult:
-        """Raises: ProbeConnectionFailed, MalformedResponse, _RedirectFailed, CouldNotProbe, TimeoutError."""
+        """Raises: ProbeConnectionFailed, InvalidResponse, _RedirectFailed, CouldNotProbe, TimeoutError."""
         for _ in range(MAX_REQUESTS):
             await self._exchange(request)
             destination = self._redirect()
@@ -122,7 +123,7 @@ class _Attempt:
             await connection.send(request)
             while not self._is_decided():
                 self._response.feed(await connection.receive())
-        except MalformedResponse:
+        except InvalidResponse:
             if (
                 self._redirect() is None
             ):  # The body of a redirect that is followed is of no interest.

@@ -14,7 +14,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from kruise_probe.api.meta import HostPort
 from kruise_probe.daemon.probers.dialing import (
@@ -24,17 +24,14 @@ from kruise_probe.daemon.probers.dialing import (
     ProbeConnectionFailed,
 )
 from kruise_probe.daemon.probers.prober import TLS_BYTES
+from kruise_probe.wire.tls import TlsStream
 
 MAX_HANDSHAKE_BYTES: Final = 32 * 1024
 """How much a server may send until its handshake has ended. Chains have 2 to 8 KiB."""
 
 
 class TlsConnection(Connection):
-    """TLS over a TCP connection. OpenSSL gets only bytes that were read within the limit.
-
-    With its own socket, one call of OpenSSL would continue as long as a peer sends session tickets or key updates.
-    No server name is sent, because the destination is an IP.
-    """
+    """TLS over a TCP connection. No server name is sent, because the destination is an IP."""
 
     def __init__(
         self,
@@ -45,87 +42,68 @@ class TlsConnection(Connection):
         context: ssl.SSLContext,
     ) -> None:
         super().__init__(tcp, address, deadline, intake)
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing)
-        self._in_use = False
+        self._tls = TlsStream(context, self._receive_tls, super().send)
+        self._in_handshake = True
+        self._handshake_bytes = 0
+        self._in_thread = False
+
+    @property
+    def protocol(self) -> str | None:
+        """The protocol that ALPN selected."""
+        return self._tls.protocol
 
     async def connect(self) -> None:
         """Connect and do the TLS handshake. Raises: ProbeConnectionFailed, CouldNotProbe, BytesQueued."""
         self._intake.tls_bytes = TLS_BYTES
         self._intake.make_room()
         await super().connect()
-        before = self._intake.received
-        done = self._handshake()
-        while not done:
-            await super().send(self._outgoing.read())
-            self._incoming.write(await self._handshake_data(before))
-            self._in_use = True
-            done = await self._intake.resources.compute(self._handshake, self._deadline)
-        await super().send(self._outgoing.read())
+        try:
+            await self._tls.handshake(self._step)
+        except ssl.SSLError as error:
+            self._in_thread = False
+            raise _tls_error(error) from error
+        self._in_handshake = False
 
-    async def _handshake_data(self, before: int) -> bytes:
+    async def _step(self, step: Callable[[], bool]) -> bool:
+        if not self._handshake_bytes:
+            return step()
+        self._in_thread = True
+        done = await self._intake.resources.compute(step, self._deadline)
+        self._in_thread = False
+        return done
+
+    async def _receive_tls(self) -> bytes:
         data = await super().receive()
+        if not self._in_handshake:
+            return data
         if not data:
             raise ProbeConnectionFailed(
                 "tls: the server closed the connection during the handshake"
             )
-        if self._intake.received - before > MAX_HANDSHAKE_BYTES:
+        self._handshake_bytes += len(data)
+        if self._handshake_bytes > MAX_HANDSHAKE_BYTES:
             raise ProbeConnectionFailed(
                 f"tls: the server's handshake has more than {MAX_HANDSHAKE_BYTES} bytes; shorten its certificate chain"
             )
         return data
 
-    def _handshake(self) -> bool:
-        """Continue with what has arrived. Return whether the handshake has ended."""
+    async def send(self, data: bytes) -> None:
         try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
+            await self._tls.write(data)
         except ssl.SSLError as error:
             raise _tls_error(error) from error
-        finally:
-            self._in_use = False
-        return True
-
-    @property
-    def protocol(self) -> str | None:
-        """The protocol that ALPN selected."""
-        return self._tls.selected_alpn_protocol()
-
-    async def send(self, data: bytes) -> None:
-        _ = await self._until_done(self._tls.write, data)
 
     async def receive(self) -> bytes:
-        received: bytes = await self._until_done(self._tls.read, READ_BYTES)
-        return received
+        try:
+            return await self._tls.read(READ_BYTES)
+        except ssl.SSLError as error:
+            raise _tls_error(error) from error
 
     def close(self) -> None:
-        if not self._in_use:  # A step in a thread outlives its attempt.
-            with contextlib.suppress(OSError):  # an SSLError is one too
-                self._tls.unwrap()
+        if not self._in_thread:  # A step in a thread outlives its attempt.
             with contextlib.suppress(OSError):
-                _ = self._socket.send(self._outgoing.read())
+                _ = self._socket.send(self._tls.end())
         super().close()
-
-    async def _until_done(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        """Repeat `step` until it needs no more input; send its output. Empty bytes: the server closed the connection."""
-        while True:
-            try:
-                done = step(*arguments)
-            except ssl.SSLWantReadError:
-                await super().send(self._outgoing.read())
-            except ssl.SSLEOFError:
-                return b""
-            except ssl.SSLError as error:
-                raise _tls_error(error) from error
-            else:
-                await super().send(self._outgoing.read())
-                return done
-            if data := await super().receive():
-                _ = self._incoming.write(data)
-            else:
-                self._incoming.write_eof()
 
 
 def _tls_error(error: ssl.SSLError) -> ProbeConnectionFailed:

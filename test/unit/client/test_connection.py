@@ -18,9 +18,8 @@ from kruise_probe.client.connection import (
     UNREAD_BYTES,
     ConnectionBroken,
     HttpConnection,
-    InvalidResponse,
-    ResponseParser,
 )
+from kruise_probe.wire.responses import InvalidResponse, ResponseParser
 
 OK = b"HTTP/1.1 200 OK\r\n"
 INTERIM = b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"
@@ -115,7 +114,7 @@ FRAGMENTS = st.sampled_from(
 def test_arbitrary_bytes_end_in_a_response_or_an_error(
     data: bytes, at: list[int], tunnel: bool, upgrade: bool
 ) -> None:
-    parser = ResponseParser(tunnel=tunnel, upgrade=upgrade)
+    parser = ResponseParser(max_framing_bytes=MAX_FRAMING_BYTES, tunnel=tunnel, upgrade=upgrade)
     with suppress(InvalidResponse):
         for portion in cut(data, at):
             parser.feed(portion)

@@ -17,7 +17,7 @@ from kruise_probe.serving.authorization import (
     REVIEW_SECONDS,
     MetricsGuard,
 )
-from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
+from kruise_probe.wire.requests import HttpRequest, HttpResponse
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -11,8 +11,8 @@ from prometheus_client.registry import Collector
 from support.cases import cases
 
 from kruise_probe.serving.health import CHECK_SECONDS, Check, Checks, health_handlers
-from kruise_probe.serving.http_messages import HttpRequest
 from kruise_probe.serving.metrics_page import FRESH_SECONDS, MetricsHandler
+from kruise_probe.wire.requests import HttpRequest
 
 SCRAPE = HttpRequest("GET", "/metrics")
 

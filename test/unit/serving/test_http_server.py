@@ -14,8 +14,6 @@ from structlog.testing import capture_logs
 from support.cases import cases
 from support.certificates import issued
 
-from kruise_probe.client.connection import ResponseParser
-from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import (
     GRACE_SECONDS,
     HANDLE_SECONDS,
@@ -28,6 +26,8 @@ from kruise_probe.serving.http_server import (
     Limits,
 )
 from kruise_probe.serving.sockets import BindAddress, ServerTls
+from kruise_probe.wire.requests import HttpRequest, HttpResponse
+from kruise_probe.wire.responses import ResponseParser
 
 IDLE_SECONDS = 15.0
 MAX_BODY = 1000
@@ -166,7 +166,7 @@ def responses_in(data: bytes) -> list[tuple[int, bytes]]:
     while data:
         head, _, rest = data.partition(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-        parser = ResponseParser()
+        parser = ResponseParser(max_framing_bytes=1 << 20)
         parser.feed(head + b"\r\n\r\n" + rest[:length])
         assert parser.complete
         found.append((parser.status, bytes(parser.body)))

@@ -16,9 +16,9 @@ from kruise_probe.api.errors import FatalError
 from kruise_probe.api.names import MUTATE_PODS, VALIDATE_MARKERS
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.sockets import BindAddress
 from kruise_probe.webhook.server import LIMITS, Webhook, build_webhook
+from kruise_probe.wire.requests import HttpRequest, HttpResponse
 
 POD = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main"}]}}
 PROBE = {

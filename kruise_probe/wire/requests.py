@@ -1,4 +1,4 @@
-"""HTTP requests and responses, parsing and serialization; no I/O, no clock.
+"""Requests that an HTTP/1.1 server reads, and the responses that it sends; no I/O, no clock.
 
 Source: RFC 9112; Go net/http server.go (readRequest).
 Differs: llhttp parses the head in strict mode. A body needs a Content-Length. A request without Host is accepted.
