@@ -16,6 +16,7 @@ from zlib import crc32
 import aiohttp
 from support.patience import PATIENCE_SECONDS
 from support.programs import until
+from support.real_node import busybox_pod
 from support.wire import Json, typed
 
 from kruise_probe.client.config import load_config
@@ -302,3 +303,15 @@ def in_own_group(crd: Json, group: str) -> Json:
         "categories": [],
     }
     return crd
+
+
+def replica_set(**spec: Any) -> Json:
+    pod_spec = busybox_pod("", "sleep", "1000000")["spec"]
+    wanted = {
+        "selector": {"matchLabels": {"app": "game"}},
+        "template": {"metadata": {"labels": {"app": "game"}}, "spec": pod_spec},
+        "replicas": 0,
+        **spec,
+    }
+    head = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "game"}}
+    return {**head, "spec": wanted}

@@ -1,18 +1,28 @@
-"""Rows of requests with the responses that both servers must give: one line for each request.
-
-`{ns}` is the namespace of the row, `{id}` a unique word for cluster-scoped names, `{node}` a Node that does not exist.
-`{0:metadata.uid}` is a value of the response to the first request.
-"""
+"""The rows of test/data/requests.yaml: requests with the responses that both servers must give."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from contract.contract_api import MERGE, STRATEGIC, Api, ApiResponse, absent_node
+from contract.contract_api import (
+    MERGE,
+    STRATEGIC,
+    Api,
+    ApiResponse,
+    absent_node,
+    marker,
+    node_pod_probe,
+    pod,
+    replica_set,
+)
+from support.tables import load_table
 from support.wire import Json
 
 ABSENT: Final = "(absent)"
+NOTHING: Final[Json] = {}
 _METHODS: Final = {"MERGE": ("PATCH", MERGE), "STRATEGIC": ("PATCH", STRATEGIC)}
+_TABLE: Final = Path(__file__).parents[1] / "data" / "requests.yaml"
 
 
 class Part(str):
@@ -20,41 +30,73 @@ class Part(str):
 
 
 class Step(NamedTuple):
-    """One request. `expected` are values by dotted path; `fields` and `names` are those of causes and items."""
+    """One request."""
 
-    method: str
-    path: str
-    body: Any
-    code: int
-    expected: Json
-    options: Json
-
-
-def step(
-    request: str, body: Any = None, code: int = 200, expected: Json | None = None, /, **options: Any
-) -> Step:
-    """`request` is e.g. `POST pods`, `MERGE pods/p/status` or `GET /version`; `options` are the query, `accept` and `form`."""
-    method, _, path = request.partition(" ")
-    return Step(method, path, body, code, expected or {}, options)
+    request: str
+    body: Any = None
+    code: int = 200
+    expected: Json = NOTHING
+    options: Json = NOTHING
 
 
-def made(resource: str, body: Json, expected: Json | None = None, /, **options: Any) -> Step:
-    return step(f"POST {resource}", body, 201, expected, **options)
+def load_rows() -> dict[str, list[Step]]:
+    """The steps of each row, by its name."""
+    tags: dict[str, Callable[[Any], Any]] = {
+        "part": Part,
+        "bytes": str.encode,
+        "pod": _pod,
+        "marker": _marker,
+        "marker-spec": lambda _: marker()["spec"],
+        "node-pod-probe": _node_pod_probe,
+        "replica-set": lambda spec: replica_set(**spec),
+    }
+    rows = load_table(_TABLE, tags)
+    return {name: [Step(*step) for step in steps] for name, steps in rows.items()}
+
+
+def _pod(of: Json) -> Json:
+    """`name`, `node`; fields of `spec` and of its one `container`; `status`; the others are metadata."""
+    container = of.pop("container", {})
+    spec = of.pop("spec", {})
+    status = {"status": of.pop("status")} if "status" in of else {}
+    body = pod(**{"node": "{node}", **of})
+    body["spec"]["containers"][0] |= container
+    body["spec"] |= spec
+    return body | status
+
+
+def _marker(of: Json) -> Json:
+    """`name`; fields of `spec` and of its one `probe`, null for none; `status`; the others are metadata."""
+    probe = marker()["spec"]["probes"][0] | of.pop("probe", {})
+    spec = of.pop("spec", {})
+    status = {"status": of.pop("status")} if "status" in of else {}
+    body = marker(of.pop("name", "m"))
+    body["metadata"] |= of
+    body["spec"]["probes"] = [{key: value for key, value in probe.items() if value is not None}]
+    body["spec"] |= spec
+    return body | status
+
+
+def _node_pod_probe(of: Json) -> Json:
+    """Cluster-scoped, so it is removed by its label after the test."""
+    metadata = {"name": "{ns}-n", "labels": {"contract": "{id}"}}
+    return {**node_pod_probe(""), "metadata": metadata, **of}
 
 
 async def run(api: Api, steps: Sequence[Step]) -> list[ApiResponse]:
     """Send the requests, and compare each response with what is expected of it. The responses are returned."""
     answers: list[ApiResponse] = []
-    for number, each in enumerate(steps):
-        words = {"ns": api.namespace, "id": api.unique, "node": absent_node()}
-        method, form = _METHODS.get(each.method, (each.method, "application/json"))
-        options = {"content_type": form, **_filled(each.options, words, answers)}
-        path = _path(api, _filled(each.path, words, answers))
-        answer = await api.send(method, path, _filled(each.body, words, answers), **options)
+    words = {"ns": api.namespace, "id": api.unique, "node": absent_node()}
+    for number, step in enumerate(steps):
+        verb, _, path = step.request.partition(" ")
+        method, form = _METHODS.get(verb, (verb, "application/json"))
+        options = {"content_type": form, **_filled(step.options, words, answers)}
+        path = _path(api, _filled(path, words, answers))
+        answer = await api.send(method, path, _filled(step.body, words, answers), **options)
         answers.append(answer)
-        where = f"request {number}: {each.method} {each.path}: {answer}"
-        assert answer.code == each.code, where
-        for key, value in _filled(each.expected, words, answers).items():
+        where = f"request {number}: {step.request}: {answer}"
+        assert answer.code == step.code, where
+        for key, value in _filled(step.expected, words, answers).items():
             found = _value(answer, key)
             holds = value in str(found) if isinstance(value, Part) else found == value
             assert holds, f"{key} is {found!r}, not {value!r}; {where}"

@@ -1,74 +1,16 @@
-"""ReplicaSets: what the API server accepts, the scale subresource, and which pods a scale-in deletes."""
+"""ReplicaSets: which pods a scale-in deletes."""
 
 import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-from contract import contract_rows
-from contract.contract_api import Api
-from contract.contract_rows import ABSENT, Part, step
+from contract.contract_api import replica_set
 from support.programs import until
-from support.real_node import busybox_pod
 from support.target import status_of
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 
 Run = Callable[..., Any]
-
-
-def replica_set(**spec: Any) -> Any:
-    pod_spec = busybox_pod("", "sleep", "1000000")["spec"]
-    wanted = {
-        "selector": {"matchLabels": {"app": "game"}},
-        "template": {"metadata": {"labels": {"app": "game"}}, "spec": pod_spec},
-        "replicas": 0,
-        **spec,
-    }
-    head = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "game"}}
-    return {**head, "spec": wanted}
-
-
-SETS = "/apis/apps/v1/namespaces/{ns}/replicasets"
-OTHER = {**replica_set()["spec"]["template"], "metadata": {"labels": {"app": "x"}}}
-ROWS = {
-    "defaults": [
-        step(f"POST {SETS}", replica_set(replicas=None), 201, {
-            "spec.replicas": 1, "metadata.generation": 1, "status": {"replicas": 0},
-            "spec.template.spec.restartPolicy": "Always", "spec.template.spec.dnsPolicy": "ClusterFirst",
-            "spec.template.spec.enableServiceLinks": ABSENT,
-            "spec.template.spec.containers.0.terminationMessagePolicy": "File",
-        }),
-        step(f"DELETE {SETS}/game"),
-    ],
-    "refusals": [
-        *(step(f"POST {SETS}", replica_set(**spec), 422, {"message": Part(message)}) for spec, message in (
-            ({"replicas": -1}, "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
-            ({"selector": {}}, "empty selector is invalid for deployment"),
-            ({"template": OTHER}, "`selector` does not match template `labels`"),
-        )),
-        step(f"POST {SETS}", replica_set(), 201),
-        step(f"MERGE {SETS}/game", {"spec": {"selector": {"matchLabels": {"app": "x"}}, "template": OTHER}}, 422,
-             {"message": Part("field is immutable")}),
-    ],
-    "the-scale-subresource": [  # no controller may create pods here: there is one on some servers only
-        step(f"POST {SETS}", replica_set(), 201),
-        step(f"GET {SETS}/game/scale", None, 200, {
-            "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata.uid": "{0:metadata.uid}", "spec": {},
-            "status": {"replicas": 0, "selector": "app=game"},
-        }),
-        step(f"MERGE {SETS}/game/scale", {"spec": {"replicas": 0}}, 200, {"spec": {}}),
-        step(f"MERGE {SETS}/game/scale", {"spec": {"replicas": -1}}, 422,
-             {"message": Part('Scale.autoscaling "game" is invalid: spec.replicas: Invalid value: -1')}),
-        step(f"PUT {SETS}/game/scale", {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "game", "resourceVersion": "1"}}, 409),
-        step(f"GET {SETS}/none/scale", None, 404),
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("row", ROWS)
-async def test_both_servers_respond_as_the_row_says(api: Api, row: str) -> None:
-    await contract_rows.run(api, ROWS[row])
 
 
 async def pods(kubectl: Run) -> list[Any]:
