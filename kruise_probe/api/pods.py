@@ -269,6 +269,11 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
             return self.condition(mark.name) is not None
         return mark.name in getattr(self, mark.field)
 
+    def value_of(self, mark: Mark) -> str | None:
+        """The value of a label or annotation; None if it is absent."""
+        values = self.labels if mark.field == "labels" else self.annotations
+        return values.get(mark.name)
+
     def writer_of(self, mark: Mark) -> str:
         """Another field manager that owns the mark; empty if there is none."""
         for name, owned in self.writers:

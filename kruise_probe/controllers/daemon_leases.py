@@ -12,13 +12,14 @@ Differs: a write of the node's status counts as a renewal does.
 
 from datetime import timedelta
 from enum import Enum, auto
+from itertools import groupby
 from typing import Final
 
 import msgspec
 
 from kruise_probe.api.core import Lease
 from kruise_probe.api.times import parse_time
-from kruise_probe.api.v1alpha1 import NodePodProbe, NodePodProbeStatus
+from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, NodePodProbeStatus
 
 STALE_SECONDS: Final = 60.0
 """A daemon without a sign of life for this long is silent. It renews its Lease more often, see `daemon.heartbeat`."""
@@ -35,6 +36,10 @@ class Verdict(Enum):
     ALIVE = auto()
     STALE = auto()
     ABSENT = auto()
+
+
+Findings = tuple[Verdict, tuple[str, ...]]
+"""What pods and markers show of a daemon: the verdict, and the processes that renew its Lease in turns."""
 
 
 class Daemon(msgspec.Struct):
@@ -69,13 +74,16 @@ class Daemon(msgspec.Struct):
         return Verdict.STALE if self.renewed or self.stale_message else Verdict.ABSENT
 
     @property
+    def findings(self) -> Findings:
+        return self.verdict, self.two_holders
+
+    @property
     def two_holders(self) -> tuple[str, ...]:
         """The processes that renew the Lease in turns; empty if it is one, or if one replaced another."""
-        returns = 0
-        for number, holder in enumerate(self.holders[1:], start=1):
-            before = self.holders[:number]
-            returns += holder != before[-1] and holder in before
-        return tuple(sorted(set(self.holders))) if returns >= RETURNS else ()
+        turns = [holder for holder, _ in groupby(self.holders)]
+        processes = sorted(set(turns))
+        returns = len(turns) - len(processes)
+        return tuple(processes) if returns >= RETURNS else ()
 
     def show_life(self, now: float) -> None:
         self.counts_from = now
@@ -121,8 +129,8 @@ class DaemonLeases:
         daemon = self.daemons.get(node)
         if daemon is None:
             daemon = self.daemons[node] = Daemon(now)
-        before = daemon.verdict, daemon.two_holders, daemon.kruises
-        is_first = not daemon.renewed
+        before = daemon.findings
+        needs_timer = daemon.kruises or not daemon.renewed
         daemon.leased = True
         if spec.renew_time != daemon.renewed:
             daemon.renewed = spec.renew_time
@@ -131,7 +139,7 @@ class DaemonLeases:
             _add_holder(daemon, spec.holder_identity or "")
             if not is_initial:
                 daemon.show_life(now)
-        return is_first or before != (daemon.verdict, daemon.two_holders, daemon.kruises)
+        return needs_timer or daemon.findings != before
 
     def forget_lease(self, node: str, stored: NodePodProbe | None) -> None:
         """Record that the Lease is gone. What was known of the daemon stays: it may have ended.
@@ -143,7 +151,7 @@ class DaemonLeases:
             return
         daemon.leased = False
         if stored is not None and not daemon.silent:
-            daemon.kruises = daemon.kruises or has_result_without_hash(stored.status)
+            daemon.kruises = daemon.kruises or bool(kruises_results(stored.status))
 
     def observe_status(self, node: str, status: NodePodProbeStatus | None, now: float) -> bool:
         """Record a write of the node's status. Without a Lease, there is nothing to decide about a daemon that reports."""
@@ -151,7 +159,7 @@ class DaemonLeases:
         if daemon is None:
             return False
         if not daemon.leased or now - daemon.renewal_seen_at >= STALE_SECONDS:
-            daemon.kruises = daemon.kruises or has_result_without_hash(status)
+            daemon.kruises = daemon.kruises or bool(kruises_results(status))
         was_silent = daemon.silent
         daemon.show_life(now)
         return was_silent
@@ -186,32 +194,29 @@ def _add_holder(daemon: Daemon, holder: str) -> None:
         daemon.holders = (*daemon.holders[1 - HOLDERS :], holder)
 
 
-def has_result_without_hash(status: NodePodProbeStatus | None) -> bool:
-    """Whether a status has a result of Kruise's daemon."""
-    return bool(_stamps_without_hash(status))
-
-
 def is_outlived(stored: NodePodProbe | None, renewed: str) -> bool:
     """Whether Kruise's daemon reported after our Lease had expired. Compares two stamps of the node, so skew has no effect.
 
     Only for the first sight of both: a step of the node's clock between them would decide.
     """
     renewed_at = parse_time(renewed)
-    stamps = _stamps_without_hash(stored.status) if stored is not None else []
-    results = [parse_time(stamp) for stamp in stamps]
-    newest = max((stamp for stamp in results if stamp is not None), default=None)
-    if newest is None or renewed_at is None:
+    if stored is None or renewed_at is None:
         return False
-    return newest - renewed_at > timedelta(seconds=STALE_SECONDS)
+    expired_at = renewed_at + timedelta(seconds=STALE_SECONDS)
+    for state in kruises_results(stored.status):
+        probed_at = parse_time(state.last_probe_time)
+        if probed_at is not None and probed_at > expired_at:
+            return True
+    return False
 
 
-def _stamps_without_hash(status: NodePodProbeStatus | None) -> list[str]:
-    """The `lastProbeTime` of each result of Kruise's daemon."""
-    found: list[str] = []
+def kruises_results(status: NodePodProbeStatus | None) -> list[ContainerProbeState]:
+    """The results of Kruise's daemon: they have no hash of their probe."""
+    found: list[ContainerProbeState] = []
     if status is None:
         return found
     for pod in status.pod_probe_statuses:
-        found += [state.last_probe_time or "" for state in pod.probe_states if not state.probe_hash]
+        found += [state for state in pod.probe_states if not state.probe_hash]
     return found
 
 

@@ -20,7 +20,13 @@ from kruise_probe.api.resources import LEASES
 from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.client.rest import RestClient
-from kruise_probe.controllers.daemon_leases import STALE_SECONDS, Daemon, Verdict, is_outlived
+from kruise_probe.controllers.daemon_leases import (
+    STALE_SECONDS,
+    Daemon,
+    Findings,
+    Verdict,
+    is_outlived,
+)
 from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.controller import Result
 
@@ -38,9 +44,7 @@ _absent_nodes: Final = Gauge(
     "Nodes with probes that never showed a sign of a daemon.",
 )
 
-_Known = tuple[Verdict, tuple[str, ...]]
-"""Of a daemon: the verdict, and the holders of its Lease if it has two."""
-_ALIVE: Final[_Known] = (Verdict.ALIVE, ())
+_ALIVE: Final[Findings] = (Verdict.ALIVE, ())
 
 
 class DaemonReconciler:
@@ -50,8 +54,8 @@ class DaemonReconciler:
         self._state = state
         self._client = client
         self._leases = state.leases
-        self._known: dict[str, _Known] = {}
-        """By node, what pods were enqueued for; only what differs from `_ALIVE`."""
+        self._published: dict[str, Findings] = {}
+        """By node, what its pods were enqueued for; only what differs from `_ALIVE`."""
         self._reads_fail = False
         self._recovered_at = -math.inf
 
@@ -67,7 +71,7 @@ class DaemonReconciler:
         if daemon.is_first_sight and is_outlived(stored, daemon.renewed):
             daemon.kruises = True
             daemon.silent = False
-        self._publish(node, (daemon.verdict, daemon.two_holders))
+        self._publish(node, daemon.findings)
         has_entries = stored is not None and stored.spec.pod_probes
         if daemon.silent or daemon.kruises or not has_entries:
             return None
@@ -80,18 +84,18 @@ class DaemonReconciler:
         is_ours = daemon.renewed or stored is None or stored.status is None
         if is_ours and not daemon.kruises:
             daemon.silent = True
-            self._publish(node, (daemon.verdict, daemon.two_holders))
+            self._publish(node, daemon.findings)
         return None
 
-    def _publish(self, node: str, known: _Known) -> None:
-        """Enqueue the pods of the node if something is known that they were not enqueued for."""
-        if self._known.get(node, _ALIVE) == known:
+    def _publish(self, node: str, findings: Findings) -> None:
+        """Enqueue the pods of the node if they were not enqueued for these findings."""
+        if self._published.get(node, _ALIVE) == findings:
             return
-        if known == _ALIVE:
-            del self._known[node]
+        if findings == _ALIVE:
+            del self._published[node]
         else:
-            self._known[node] = known
-        verdicts = [verdict for verdict, _ in self._known.values()]
+            self._published[node] = findings
+        verdicts = [verdict for verdict, _ in self._published.values()]
         _stale_nodes.set(verdicts.count(Verdict.STALE))
         _absent_nodes.set(verdicts.count(Verdict.ABSENT))
         self._state.enqueue_pods_on(node)

@@ -53,12 +53,12 @@ def foreign_changes(old: Pod, new: Pod, claims: Claims) -> list[ForeignChange]:
 
 
 def _says_the_same(old: Pod, new: Pod, mark: Mark) -> bool:
-    if mark.field == "conditions":
-        before = old.condition(mark.name)
-        after = new.condition(mark.name)
-        return before is None or same_condition(after, before)
-    before_value = getattr(old, mark.field).get(mark.name)
-    return before_value is None or before_value == getattr(new, mark.field).get(mark.name)
+    if not old.has(mark):
+        return True
+    if mark.field != "conditions":
+        return old.value_of(mark) == new.value_of(mark)
+    before = old.condition(mark.name)
+    return before is not None and same_condition(new.condition(mark.name), before)
 
 
 class ForeignChanges:

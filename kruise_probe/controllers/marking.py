@@ -176,7 +176,7 @@ def values_of(wanted: Wanted, result: ContainerProbeState | None) -> list[Value]
 
 def _apply(values: Iterable[Value], pod: Pod, changes: Changes) -> None:
     for mark, value, _ in values:
-        if getattr(pod, mark.field).get(mark.name) != value:
+        if pod.value_of(mark) != value:
             changes.keys[mark] = value
 
 
@@ -303,7 +303,7 @@ def _remove_stale_marks(pod: Pod, claims: Claims, ended: Owned, changes: Changes
             if owner is None:
                 _remove_condition(pod, mark.name, changes)
         elif mark not in changes.keys:
-            value = getattr(pod, mark.field).get(mark.name)
+            value = pod.value_of(mark)
             if value is not None and _is_stale(pod, owner, mark, value):
                 changes.keys[mark] = None
 

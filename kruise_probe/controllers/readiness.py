@@ -31,54 +31,66 @@ NO_VERDICT_SECONDS: Final = 60.0
 
 
 class Lasting(NamedTuple):
-    """For how many seconds something has lasted; 0.0 if it does not, or only now.
+    """What has lasted long enough to make a marker not Ready.
 
     Attributes:
         behind: NodePodProbes do not hold the current probes.
         without_verdict: all pods share a cause why a probe has no verdict.
     """
 
-    behind: float = 0.0
-    without_verdict: float = 0.0
+    behind: bool = False
+    without_verdict: bool = False
+
+
+class Stopwatch:
+    """Since when each marker has been in a state, by the loop's clock, and whether that is too long."""
+
+    def __init__(self, limit_seconds: float) -> None:
+        self._limit_seconds = limit_seconds
+        self._since: dict[NamespacedName, float] = {}
+
+    def observe(self, marker: NamespacedName, is_so: bool) -> bool:
+        """Record whether the marker is in the state; return whether it has been for the limit."""
+        if not is_so:
+            self.forget(marker)
+            return False
+        now = loop_time()
+        return now >= self._since.setdefault(marker, now) + self._limit_seconds
+
+    def seconds_until_limit(self, marker: NamespacedName) -> list[float]:
+        """The time until the state has lasted too long; none if it has, or does not last."""
+        since = self._since.get(marker)
+        if since is None:
+            return []
+        left = since + self._limit_seconds - loop_time()
+        return [left] if left > 0 else []
+
+    def forget(self, marker: NamespacedName) -> None:
+        self._since.pop(marker, None)
 
 
 class Stopwatches:
-    """For how long each marker has been in a state of `Lasting`, by the loop's clock."""
+    """A stopwatch for each state of `Lasting`."""
 
     def __init__(self) -> None:
-        self._behind_since: dict[NamespacedName, float] = {}
-        self._without_since: dict[NamespacedName, float] = {}
+        self._behind = Stopwatch(BEHIND_SECONDS)
+        self._without_verdict = Stopwatch(NO_VERDICT_SECONDS)
 
     def observe(self, marker: NamespacedName, counts: StatusCounts) -> Lasting:
-        without = bool(probe_without_verdict(counts))
+        is_without_verdict = bool(probe_without_verdict(counts))
         return Lasting(
-            _lasts(self._behind_since, marker, bool(counts.nodes_behind)),
-            _lasts(self._without_since, marker, without),
+            self._behind.observe(marker, bool(counts.nodes_behind)),
+            self._without_verdict.observe(marker, is_without_verdict),
         )
 
     def seconds_until_checks(self, marker: NamespacedName) -> list[float]:
         """When a state of the marker becomes a reason not to be Ready."""
-        now = loop_time()
-        checks: list[float] = []
-        for since, limit in (
-            (self._behind_since.get(marker), BEHIND_SECONDS),
-            (self._without_since.get(marker), NO_VERDICT_SECONDS),
-        ):
-            if since is not None and since + limit > now:
-                checks.append(since + limit - now)
-        return checks
+        behind = self._behind.seconds_until_limit(marker)
+        return behind + self._without_verdict.seconds_until_limit(marker)
 
     def forget(self, marker: NamespacedName) -> None:
-        self._behind_since.pop(marker, None)
-        self._without_since.pop(marker, None)
-
-
-def _lasts(since: dict[NamespacedName, float], marker: NamespacedName, is_so: bool) -> float:
-    if not is_so:
-        since.pop(marker, None)
-        return 0.0
-    now = loop_time()
-    return now - since.setdefault(marker, now)
+        self._behind.forget(marker)
+        self._without_verdict.forget(marker)
 
 
 def previous_ready(marker: PodProbeMarker, generation: int) -> str:
@@ -119,7 +131,7 @@ def ready(counts: StatusCounts, is_claimed: bool, previous: str, lasting: Lastin
     if is_claimed:
         message = "Another probe owns a name of this marker: see Conflict."
         return _not_ready(CLAIMED_BY_ANOTHER, message)
-    if counts.nodes_behind and (lasting.behind >= BEHIND_SECONDS or previous == NODES_BEHIND):
+    if counts.nodes_behind and (lasting.behind or previous == NODES_BEHIND):
         return _not_ready(NODES_BEHIND, "Nodes do not have the current probes: see Synced.")
     stuck = _stuck_probe(counts, previous, lasting)
     if stuck:
@@ -138,13 +150,11 @@ def ready(counts: StatusCounts, is_claimed: bool, previous: str, lasting: Lastin
 
 def _stuck_probe(counts: StatusCounts, previous: str, lasting: Lasting) -> str:
     """The probe of which no pod has a verdict, for long enough; a new pod changes nothing, until a pod has a verdict."""
-    probe = probe_without_verdict(counts)
-    if probe and (lasting.without_verdict >= NO_VERDICT_SECONDS or previous == NO_VERDICT):
-        return probe
-    if previous == NO_VERDICT:
-        for known in counts.compiled.probes:
-            if not counts.verdicts[known.probe] and _caused(counts, known.probe):
-                return known.probe
+    if previous != NO_VERDICT:
+        return probe_without_verdict(counts) if lasting.without_verdict else ""
+    for known in counts.compiled.probes:
+        if not counts.verdicts[known.probe] and _caused(counts, known.probe):
+            return known.probe
     return ""
 
 

@@ -252,7 +252,7 @@ def not_applied(changes: Changes, written: Pod) -> list[Mark]:
     """What was sent and the response to the patch does not show: an admission policy changed the request."""
     found: list[Mark] = []
     for mark, value in changes.keys.items():
-        if getattr(written, mark.field).get(mark.name) != value:
+        if written.value_of(mark) != value:
             found.append(mark)
     wanted = {condition.type: condition for condition in changes.conditions}
     for name in (*wanted, *changes.deleted):

@@ -167,13 +167,11 @@ def _values_link(
     context: ProbeContext, claim: Claim, result: ContainerProbeState, wanted: Wanted
 ) -> Link:
     pod, values = context.pod, values_of(wanted, result)
-    wrong = [
-        each for each in values if getattr(pod, each.mark.field).get(each.mark.name) != each.value
-    ]
+    wrong = [value for value in values if pod.value_of(value.mark) != value.value]
     if wrong:
         text = "; ".join(
-            f"{mark.kind} {mark.name} should be {'absent' if value is None else value}, "
-            f"but is {getattr(pod, mark.field).get(mark.name, 'absent')}"
+            f"{mark.kind} {mark.name} should be {_or_absent(value)}, "
+            f"but is {_or_absent(pod.value_of(mark))}"
             for mark, value, _ in wrong
         )
         only_values = all(claim.is_from_message(each.mark) for each in wrong)
@@ -195,6 +193,10 @@ def _values_link(
         text = "; ".join(filter(None, (text, listed(invalid))))
         return broken("marks", VALUE_INVALID, text, remedy)
     return ok("marks", text or f"no marks in state {result.state}")
+
+
+def _or_absent(value: str | None) -> str:
+    return "absent" if value is None else value
 
 
 def invalid_values(wanted: Wanted, result: ContainerProbeState) -> list[str]:
