@@ -27,6 +27,7 @@ from kruise_probe.inspection.views import (
 MAX_PROBLEMS: Final = 8
 MAX_NAMES: Final = 3
 LAST_RESULT: Final = "last result"
+STILL_SET: Final = "still set"
 NOT_A_RESULT: Final = "not a result"
 """Instead of the name of a link; it has no state of its own."""
 
@@ -449,17 +450,12 @@ def _last_result(trace: TraceView) -> Iterator[Link]:
     if not trace.first_broken or "result" in {link.name for link in trace.links}:
         return
     result = trace.result
-    parts = []
+    marks = ",".join(_marks(result))
     if result.state in ("Succeeded", "Failed"):
-        parts.append(f"{result.state}: {result.message}".rstrip(": "))
-    if marks := _marks(result):
-        parts.append(",".join(marks))
-    if parts:
-        yield Link(
-            LAST_RESULT,
-            LinkState.OK,
-            "; ".join(parts),
-        )
+        text = f"{result.state}: {result.message}".rstrip(": ")
+        yield Link(LAST_RESULT, LinkState.OK, f"{text}; {marks}" if marks else text)
+    elif marks:
+        yield Link(STILL_SET, LinkState.OK, marks)
     if foreign := _foreign_marks(result):
         yield Link(
             NOT_A_RESULT,
@@ -519,4 +515,4 @@ def _link_lines(
 
 
 def _shown_state(link: Link) -> str:
-    return "" if link.name in (LAST_RESULT, NOT_A_RESULT) else link.state
+    return "" if link.name in (LAST_RESULT, STILL_SET, NOT_A_RESULT) else link.state

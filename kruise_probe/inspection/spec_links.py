@@ -57,7 +57,7 @@ def pod_link(context: ProbeContext) -> Link:
     if pod.deleting:
         return broken("pod", "PodTerminating", "the pod is terminating and no longer probed")
     if not pod.active:
-        return broken("pod", "PodFinished", f"the pod has completed ({pod.phase})")
+        return broken("pod", "PodFinished", f"the pod has finished ({pod.phase})")
     if pod.paused:
         return paused("pod", "the pod", "pod", pod.key)
     if pod.mirror:

@@ -120,7 +120,7 @@ MISTAKES = {
     ),
     "crash-loop": (
         [pod("sh", "-c", "echo no config >&2; exit 3"), marker()],
-        EXPLAIN, ["container main is not running: CrashLoopBackOff", "exit code 3: no config", " kubectl logs web -n test-", " -c main --previous\n"],
+        EXPLAIN, ["container main is not running: CrashLoopBackOff", "exit code 3: no config", " kubectl logs web -n test-", " -c main\n"],
     ),
 }  # fmt: skip
 

@@ -113,7 +113,7 @@ def test_equal_problems_of_many_pods_and_probes_are_one_paragraph() -> None:
         "    failed container=main",
         "    -> find out why it does not run:",
         "       kubectl describe pod pod-0 -n default",
-        "       kubectl logs pod-0 -n default -c main --previous",
+        "       kubectl logs pod-0 -n default -c main",
         "  POD    PROBE  STATE    SINCE  LAST  NODE    MARKS  MESSAGE",
     ]
     assert " ".join(text.splitlines()[8].split()) == "pod-0 a Pending node-1 ContainerNotRunning"
@@ -298,15 +298,30 @@ def test_explanation_lists_markers_that_do_not_select_the_pod(
     assert ("no PodProbeMarker selects this pod" in text) is not selected
 
 
-def test_explanation_of_a_paused_probe_has_its_last_result_and_marks() -> None:
+UNKNOWN = {"reason": "PodFinished", "message": "The pod has finished (Failed)."}
+
+
+@cases(
+    "condition pod shown",
+    paused=(
+        condition_wire("example.com/healthy", "True", message="0 players"),
+        {"annotations": PAUSED},
+        "last result  Succeeded: 0 players; idle=yes",
+    ),
+    finished=(
+        condition_wire("example.com/healthy", "Unknown", **UNKNOWN),
+        {"phase": "Failed"},
+        "still set  idle=yes",
+    ),
+)
+def test_explanation_without_links_to_a_result_has_what_the_pod_shows(
+    condition: Json, pod: Json, shown: str
+) -> None:
     probe = probe_wire(policies=[policy_wire("Succeeded", {"example.com/idle": "yes"})])
-    pod = healthy_pod(
-        labels={"app": "web", "example.com/idle": "yes"},
-        annotations=PAUSED,
-        conditions=[condition_wire("example.com/healthy", "True", message="0 players")],
-    )
-    there = snapshot(markers=[marker(probes=[probe])], pods=[pod], states=[])
-    assert "last result  Succeeded: 0 players; idle=yes" in explanation_text(there)
+    labels = {"app": "web", "example.com/idle": "yes"}
+    shows = healthy_pod(labels=labels, conditions=[condition], **pod)
+    there = snapshot(markers=[marker(probes=[probe])], pods=[shows], states=[])
+    assert shown in explanation_text(there)
 
 
 def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:

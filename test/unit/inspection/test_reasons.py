@@ -48,7 +48,7 @@ def test_remedies_of_limits_are_those_of_the_conditions(limit: LeftOut) -> None:
 
 def test_names_replace_placeholders_and_code_has_no_marks() -> None:
     remedy = remedy_of("ContainerNotRunning", pod="game-0 -n games", container="game")
-    assert remedy.endswith("kubectl logs game-0 -n games -c game --previous")
+    assert remedy.endswith("kubectl logs game-0 -n games -c game")
     assert "`" not in remedy
 
 
