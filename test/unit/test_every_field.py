@@ -1,16 +1,17 @@
 """Nothing is forgotten: every field of a probe, of its handlers and of its policies reaches whatever reads it.
 
-A new field fails here until it has a row with two valid values, and until it is in both CRDs, the reference and lint, changes
+A new field fails here until it has a row in test/data/fields.yaml with two valid values, and until it is in both CRDs, the reference and lint, changes
 what the manager writes, the hash and the attempt, or is listed with the reason why not.
 """
 
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
+import yaml
 from crd_schemas import definitions, schema_of
 from support.builders import container_wire, marker, pod
 from support.linting import lint_text
@@ -31,68 +32,10 @@ from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
 
 
-NOTHING: Json = {}
-
-
-class Row(NamedTuple):
-    """Two valid values of a field.
-
-    Attributes:
-        no_attempt: why another value makes no other attempt and leaves the hash as it is.
-        no_entry: why the manager does not write it to nodes.
-        needs: other fields that the values need.
-    """
-
-    before: Any
-    after: Any
-    no_attempt: str = ""
-    no_entry: str = ""
-    needs: Json = NOTHING
-
-
-MARKS = "what to write to the pod; the manager reads it from the marker"
-TIMING = "when to run, not what"
-EXEC = {"probe.exec": {"command": ["check"]}}
-HTTP = {"probe.httpGet": {"port": 80}}
-TCP = {"probe.tcpSocket": {"port": 80}}
-GRPC = {"probe.grpc": {"port": 80}}
-HEADER = {"probe.httpGet": {"port": 80, "httpHeaders": [{"name": "A", "value": "b"}]}}
-FROM_MESSAGE = {"markerPolicy": [{"state": "Failed", "fromMessage": [{"annotation": "a/b"}]}]}
-REFUSED = "no valid marker has one; the manager removes it, and the prober refuses it"
-
-ROWS = {
-    "name": Row("a", "b", no_attempt="the name of the probe", needs=EXEC),
-    "containerName": Row("main", "side", no_attempt="where to run; part of the probe's key", needs=EXEC),
-    "probe.exec.command": Row(["check"], ["check", "-v"]),
-    "probe.httpGet.port": Row(80, 81),
-    "probe.httpGet.path": Row("/a", "/b", needs=HTTP),
-    "probe.httpGet.host": Row(None, "other", no_entry=REFUSED, needs=HTTP),
-    "probe.httpGet.scheme": Row("HTTP", "HTTPS", needs=HTTP),
-    "probe.httpGet.httpHeaders[].name": Row("A", "B", needs=HEADER),
-    "probe.httpGet.httpHeaders[].value": Row("a", "b", needs=HEADER),
-    "probe.httpGet.protocol": Row("", "HTTP1", needs=HTTP),
-    "probe.tcpSocket.port": Row(80, 81),
-    "probe.tcpSocket.host": Row(None, "other", no_entry=REFUSED, needs=TCP),
-    "probe.grpc.port": Row(80, 81),
-    "probe.grpc.service": Row("a", "b", needs=GRPC),
-    "probe.grpc.mode": Row("Plaintext", "TLS", needs=GRPC),
-    "probe.initialDelaySeconds": Row(1, 2, no_attempt=TIMING, needs=EXEC),
-    "probe.timeoutSeconds": Row(1, 2, needs=EXEC),
-    "probe.periodSeconds": Row(1, 2, no_attempt=TIMING, needs=EXEC),
-    "probe.successThreshold": Row(1, 2, no_attempt="how many attempts, not what", needs=EXEC),
-    "probe.failureThreshold": Row(1, 2, no_attempt="how many attempts, not what", needs=EXEC),
-    "probe.terminationGracePeriodSeconds": Row(1, 2, no_attempt="no effect, as documented", needs=EXEC),
-    "markerPolicy[].state": Row("Failed", "Succeeded", no_attempt=MARKS, no_entry=MARKS, needs={**EXEC, "markerPolicy": [{"labels": {"a/b": "c"}}]}),
-    "markerPolicy[].labels": Row({"a/b": "c"}, {"a/b": "d"}, no_attempt=MARKS, no_entry=MARKS, needs={**EXEC, "markerPolicy": [{"state": "Failed"}]}),
-    "markerPolicy[].annotations": Row({"a/b": "c"}, {"a/b": "d"}, no_attempt=MARKS, no_entry=MARKS, needs={**EXEC, "markerPolicy": [{"state": "Failed"}]}),
-    "markerPolicy[].fromMessage[].label": Row("a/b", "a/c", no_attempt=MARKS, no_entry=MARKS, needs={**EXEC, "markerPolicy": [{"state": "Failed", "fromMessage": [{}]}]}),
-    "markerPolicy[].fromMessage[].annotation": Row("a/b", "a/c", no_attempt=MARKS, no_entry=MARKS, needs={**EXEC, "markerPolicy": [{"state": "Failed", "fromMessage": [{}]}]}),
-    "markerPolicy[].fromMessage[].regex": Row("a+", "b+", no_attempt=MARKS, no_entry=MARKS, needs={**EXEC, **FROM_MESSAGE}),
-    "podConditionType": Row("a/b", "a/c", no_attempt=MARKS, no_entry=MARKS, needs=EXEC),
-    "whenTerminating": Row("Keep", "Probe", no_attempt=TIMING, no_entry=MARKS, needs=EXEC),
-    "whenStale": Row("Unknown", "Keep", no_attempt=MARKS, no_entry=MARKS, needs=EXEC),
-}  # fmt: skip
-"""By the path of the field in a probe of a marker."""
+TABLE = yaml.safe_load((Path(__file__).parents[1] / "data" / "fields.yaml").read_text())
+ROWS: dict[str, Json] = TABLE["fields"]
+MARKS = TABLE["reasons"][0]
+"""Why a field of a policy is not written to nodes."""
 
 WITHOUT_TRAFFIC = {
     "probe.httpGet.protocol": "HTTP1 is what every request is; it is in the hash, because a later version may allow others",
@@ -122,7 +65,7 @@ def test_every_field_has_a_row_here() -> None:
 def written(path: str, value: object) -> Json:
     """A probe of a marker with this value."""
     found: Json = {"name": "p", "containerName": "main", "podConditionType": "x/y"}
-    for place, needed in {**ROWS[path].needs, path: value}.items():
+    for place, needed in {**ROWS[path].get("needs", {}), path: value}.items():
         put(found, place, needed)
     return found
 
@@ -149,7 +92,7 @@ def schema_at(schema: Json, path: str) -> Json:
 
 def both(path: str) -> tuple[Json, Json]:
     row = ROWS[path]
-    return written(path, row.before), written(path, row.after)
+    return written(path, row["before"]), written(path, row["after"])
 
 
 def entry(wire: Json) -> ContainerProbe:
@@ -167,9 +110,8 @@ def compiled_fields(wire: Json) -> list[object]:
 @pytest.mark.parametrize("path", ROWS)
 def test_every_field_changes_the_hash_or_is_listed_with_a_reason(path: str) -> None:
     before, after = map(entry, both(path))
-    assert (before.hash == after.hash) == bool(
-        ROWS[path].no_attempt or ROWS[path].no_entry == MARKS
-    )
+    row = ROWS[path]
+    assert (before.hash == after.hash) == ("no-attempt" in row or row.get("no-entry") == MARKS)
 
 
 @pytest.mark.parametrize("path", ROWS)
@@ -177,7 +119,7 @@ def test_every_field_is_in_the_crds_the_reference_and_lint(path: str) -> None:
     spec = marker_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert schema_at(spec, f"probes[].{path}")["description"]
     assert f"`spec.probes[].{path}`" in REFERENCE
-    if not ROWS[path].no_entry and not path.startswith("probe."):
+    if "no-entry" not in ROWS[path] and not path.startswith("probe."):
         nodes = node_pod_probe_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         assert schema_at(nodes["properties"]["spec"], f"podProbes[].probes[].{path}")
     for wire in both(path):
@@ -196,7 +138,7 @@ def marker_document(probe: Json) -> Json:
     }
 
 
-@pytest.mark.parametrize("path", [path for path in ROWS if not ROWS[path].no_entry])
+@pytest.mark.parametrize("path", [path for path in ROWS if "no-entry" not in ROWS[path]])
 def test_every_field_of_an_entry_reaches_the_nodes(path: str) -> None:
     containers = [container_wire("main"), container_wire("side")]
     planned = [
@@ -211,7 +153,7 @@ def test_every_field_of_an_entry_reaches_the_nodes(path: str) -> None:
     assert planned[0] != planned[1]
 
 
-@pytest.mark.parametrize("path", [path for path in ROWS if ROWS[path].no_entry == MARKS])
+@pytest.mark.parametrize("path", [path for path in ROWS if ROWS[path].get("no-entry") == MARKS])
 def test_every_field_about_marks_reaches_the_manager(path: str) -> None:
     before, after = both(path)
     assert compiled_fields(before) != compiled_fields(after)
