@@ -9,6 +9,7 @@ Differs: Kruise lets the last result win and only logs a conflict of condition t
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kruise_probe.api.caches import (
@@ -24,10 +25,7 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import REASON_PROBE_REMOVED, ProbeName
 from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.controllers.compiled import (
-    CompiledMarker,
-    Wanted,
-)
+from kruise_probe.controllers.compiled import CompiledMarker, Wanted
 from kruise_probe.controllers.limits import select
 
 CLAIM_BYTES: Final = 1024
@@ -56,13 +54,19 @@ class Claim(NamedTuple):
 
     def may_write(self, mark: Mark, value: str) -> bool:
         """Whether the claim may set the key to `value` in any state. A value from a message may be any."""
-        return self.is_from_message(mark) or any(
-            wanted.get(mark) == value for wanted in self.wanted.values()
-        )
+        values = self._values_of(mark)
+        return value in values or any(map(_is_from_message, values))
 
     def is_from_message(self, mark: Mark) -> bool:
         """Whether the key has a value from the message in any state."""
-        return any(isinstance(wanted.get(mark), FromMessage) for wanted in self.wanted.values())
+        return any(map(_is_from_message, self._values_of(mark)))
+
+    def _values_of(self, mark: Mark) -> list[MarkValue]:
+        return [wanted.get(mark) for wanted in self.wanted.values()]
+
+
+def _is_from_message(value: MarkValue) -> bool:
+    return isinstance(value, FromMessage)
 
 
 class ClaimConflict(NamedTuple):
@@ -150,7 +154,7 @@ def _claims_together(markers: tuple[CompiledMarker, ...]) -> Claims:
 
 
 def _without_keys(claim: Claim) -> Claim:
-    return claim._replace(wanted={state: {} for state in claim.wanted})
+    return claim._replace(wanted=dict.fromkeys(claim.wanted, MappingProxyType({})))
 
 
 def _own_claims(marker: CompiledMarker) -> Claims:
@@ -183,64 +187,68 @@ def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
     claims: list[Claim] = []
     left = MAX_INSTRUCTIONS
     for contender in claims_in_order:
-        condition = Mark("conditions", contender.condition_type)
-        claim = contender._replace(
-            condition_type="" if condition in owners else contender.condition_type,
-            wanted={
-                state: {mark: value for mark, value in wanted.items() if mark not in owners}
-                for state, wanted in contender.wanted.items()
-            },
-        )
+        claim = _without_names_of(owners, contender)
         size = _instructions(claim)
-        if size > left:
-            claim = _without_patterns(claim)
-        else:
+        if size <= left:
             left -= size
+        else:
+            claim = _without_patterns(claim)
         claims.append(claim)
-        owners |= dict.fromkeys(claim.wanted[ProbeState.SUCCEEDED], claim)
+        for mark in claim.wanted[ProbeState.SUCCEEDED]:
+            owners[mark] = claim
         if claim.condition_type:
-            owners[condition] = claim
-    return Claims(tuple(claims), frozenset(claim.container for claim in claims), owners)
+            owners[Mark("conditions", claim.condition_type)] = claim
+    containers = frozenset([claim.container for claim in claims])
+    return Claims(tuple(claims), containers, owners)
+
+
+def _without_names_of(owners: Mapping[Mark, Claim], claim: Claim) -> Claim:
+    """The claim without the condition type and the keys that others own."""
+    condition_type = claim.condition_type
+    if Mark("conditions", condition_type) in owners:
+        condition_type = ""
+    wanted: dict[str, Wanted] = {}
+    for state, values in claim.wanted.items():
+        wanted[state] = {mark: value for mark, value in values.items() if mark not in owners}
+    return claim._replace(condition_type=condition_type, wanted=wanted)
 
 
 def _instructions(claim: Claim) -> int:
     """The size of all patterns that are matched in one state, the largest of all states."""
-    return max(
-        sum(value.instructions for value in wanted.values() if isinstance(value, FromMessage))
-        for wanted in claim.wanted.values()
-    )
+    largest = 0
+    for wanted in claim.wanted.values():
+        size = 0
+        for value in wanted.values():
+            if isinstance(value, FromMessage):
+                size += value.instructions
+        largest = max(largest, size)
+    return largest
 
 
 def _without_patterns(claim: Claim) -> Claim:
     """The claim of a pod whose patterns exceed the limit: it keeps its keys, with their static values."""
-    return claim._replace(
-        wanted={
-            state: {
-                mark: value._replace(over_limit=True)
-                if isinstance(value, FromMessage) and value.pattern
-                else value
-                for mark, value in wanted.items()
-            }
-            for state, wanted in claim.wanted.items()
-        }
-    )
+    wanted: dict[str, Wanted] = {}
+    for state, values in claim.wanted.items():
+        static = {**values}
+        for mark, value in values.items():
+            if isinstance(value, FromMessage) and value.pattern:
+                static[mark] = value._replace(over_limit=True)
+        wanted[state] = static
+    return claim._replace(wanted=wanted)
 
 
 def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[ClaimConflict]:
     """The marks that probes of `marker` claim and other probes own."""
-    return [
-        ClaimConflict(
-            marker.key,
-            probe.probe,
-            mark,
-            NamespacedName(marker.key.namespace, owner.marker),
-            owner.probe,
-        )
-        for probe in marker.probes
-        for mark in probe.marks
-        if (claim := claims.owners.get(mark)) is not None and claim.name != probe.name
-        for owner in (ProbeName.parse(claim.name),)
-    ]
+    conflicts: list[ClaimConflict] = []
+    for probe in marker.probes:
+        for mark in probe.marks:
+            claim = claims.owners.get(mark)
+            if claim is None or claim.name == probe.name:
+                continue
+            owner = ProbeName.parse(claim.name)
+            of = NamespacedName(marker.key.namespace, owner.marker)
+            conflicts.append(ClaimConflict(marker.key, probe.probe, mark, of, owner.probe))
+    return conflicts
 
 
 def claims_with_container(pod: Pod, claims: Claims) -> Claims:
@@ -286,12 +294,12 @@ def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:
     if not found:  # the common case
         return NOTHING_OWNED
     owners = _own_claims(marker).owners
-    return frozenset(
-        mark
-        for mark in found
-        if mark.field == "conditions"
-        or owners[mark].may_write(mark, getattr(pod, mark.field)[mark.name])
-    )
+    unowned: set[Mark] = set()
+    for mark in found:
+        is_condition = mark.field == "conditions"
+        if is_condition or owners[mark].may_write(mark, getattr(pod, mark.field)[mark.name]):
+            unowned.add(mark)
+    return frozenset(unowned)
 
 
 class StaleMarks:

@@ -5,8 +5,9 @@ invalid probe drops that probe, and an invalid selector matches nothing. The err
 """
 
 from collections.abc import Collection, Mapping
-from itertools import count
-from typing import Final, Literal, NamedTuple
+from collections.abc import Set as AbstractSet
+from itertools import chain, count
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -40,7 +41,7 @@ ENTRY_BYTES: Final = 64 * 1024
 _NO_SELECTOR: Final = Selector(())
 _next_serial: Final = count().__next__
 
-Invalid = frozenset[tuple[str, str | None]]
+Invalid = AbstractSet[tuple[str, str | None]]
 """Path and key of each error in a marker; also each path with None."""
 
 Wanted = Mapping[Mark, MarkValue]
@@ -82,37 +83,42 @@ class CompiledProbe(NamedTuple):
     @property
     def marks(self) -> list[Mark]:
         """All marks that the probe may write."""
-        condition = [Mark("conditions", self.condition_type)] if self.condition_type else []
-        return [*self._keys(), *condition]
+        marks = self._keys()
+        if self.condition_type:
+            marks.append(Mark("conditions", self.condition_type))
+        return marks
 
     def wanted(self) -> Mapping[str, Wanted]:
         """By state all keys of the policies: with the state's value, or None. Not kept: it is many times larger."""
         keys = self._keys()
-        return {
-            state: {mark: values.get(mark) for mark in keys}
-            for state, values in self.policies.items()
-        }
+        wanted: dict[str, Wanted] = {}
+        for state, values in self.policies.items():
+            wanted[state] = {mark: values.get(mark) for mark in keys}
+        return wanted
 
     def _keys(self) -> list[Mark]:
-        keys = {mark for values in self.policies.values() for mark in values}
+        keys = {*chain.from_iterable(self.policies.values())}
         return sorted(keys, key=lambda mark: (mark.field == "annotations", mark.name))
 
     def on(self, container: Container) -> ContainerProbe:
         """The probe for this container: with the number of its port, if the container has a port of that name."""
         number = self._port_number(container)
-        return self.container_probe if number is None else _with_port(self.container_probe, number)
+        if number is None:
+            return self.container_probe
+        return _with_port(self.container_probe, number)
 
     def hash_on(self, pod: Pod) -> str:
         """The hash of the probe on this pod, as the daemon reports it with a result."""
-        container = pod.container(self.container) if self.port_name else None
-        number = self._port_number(container) if container is not None else None
+        number = self._port_number(pod.container(self.container)) if self.port_name else None
         if number is None:
             return self.hash
         key = (self.hash, number)
         return _hashes.find(key, lambda _: _with_port(self.container_probe, number).hash)
 
-    def _port_number(self, container: Container) -> int | None:
-        return container.port_number(self.port_name) if self.port_name else None
+    def _port_number(self, container: Container | None) -> int | None:
+        if container is None or not self.port_name:
+            return None
+        return container.port_number(self.port_name)
 
 
 class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
@@ -151,8 +157,9 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
             when = probe.keeps_when_stale, probe.runs_while_terminating
             what = probe.name, probe.container, probe.hash, probe.condition_type, probe.policies
             probes.append((what, when))
-        is_large = self.entry_bytes > ENTRY_BYTES  # such entries may be left out
-        sizes = [probe.entry_bytes for probe in self.probes if is_large]
+        sizes: list[int] = []
+        if self.entry_bytes > ENTRY_BYTES:  # such entries may be left out
+            sizes = [probe.entry_bytes for probe in self.probes]
         return self.deleting, self.paused, self.selector, self.keys, probes, sizes
 
 
@@ -160,23 +167,25 @@ def compile_marker(
     marker: PodProbeMarker, *, allowed_labels: Collection[str] = ()
 ) -> CompiledMarker:
     """Validate and resolve a marker. Never raise: validation errors are in `errors`."""
-    errors = [
-        error
-        for error in marker_errors(marker.spec, allowed_labels=allowed_labels)
-        if error.reason not in CEL_BOUNDS
-    ]
-    invalid = frozenset((error.path, key) for error in errors for key in (error.key, None))
-    selects = not any(path.startswith("spec.selector") for path, _ in invalid)
+    errors: list[Problem] = []
+    invalid: set[tuple[str, str | None]] = set()
+    for error in marker_errors(marker.spec, allowed_labels=allowed_labels):
+        if error.reason not in CEL_BOUNDS:
+            errors.append(error)
+            invalid |= {(error.path, error.key), (error.path, None)}
+    selector = _NO_SELECTOR
+    if not any(path.startswith("spec.selector") for path, _ in invalid):
+        selector = compile_selector(marker.spec.selector)
     probes = _probes(marker, invalid)
     return CompiledMarker(
         key=marker.key,
         generation=marker.metadata.generation or 0,
         order=(marker.metadata.creation_timestamp or "", marker.key),
         deleting=marker.deleting,
-        selector=compile_selector(marker.spec.selector) if selects else _NO_SELECTOR,
+        selector=selector,
         probes=probes,
         errors=tuple(first_errors(errors)),
-        marks=frozenset(mark for probe in probes for mark in probe.marks),
+        marks=frozenset(chain.from_iterable([probe.marks for probe in probes])),
         fields_without_effect=fields_without_effect(marker.spec),
         entry_bytes=sum(probe.entry_bytes for probe in probes),
         keys=mentioned_keys(marker.spec.probes),
@@ -188,27 +197,31 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
     """The valid probes, in order."""
     probes: list[CompiledProbe] = []
     for index, written in enumerate(marker.spec.probes):
-        path, probe = f"spec.probes[{index}]", clamp_timeout(written)
-        named = {(f"{path}.name", None), (f"{path}.containerName", None)}.isdisjoint(invalid)
-        if not named or any(probe.errors()):
-            continue
-        container_probe, port_name = _container_probe(marker.metadata.name, probe)
-        has_condition = (f"{path}.podConditionType", None) not in invalid
-        probes.append(
-            CompiledProbe(
-                name=container_probe.name,
-                probe=probe.name,
-                container_probe=container_probe,
-                port_name=port_name,
-                condition_type=(has_condition and probe.pod_condition_type) or "",
-                policies=_policies(probe, path, invalid),
-                entry_bytes=stored_bytes(container_probe),
-                hash=container_probe.hash,
-                keeps_when_stale=probe.when_stale == WhenStale.KEEP,
-                runs_while_terminating=probe.when_terminating == WhenTerminating.PROBE,
-            )
-        )
+        path = f"spec.probes[{index}]"
+        probe = clamp_timeout(written)
+        is_named = {(f"{path}.name", None), (f"{path}.containerName", None)}.isdisjoint(invalid)
+        if is_named and not any(probe.errors()):
+            probes.append(_compiled(marker.metadata.name, probe, path, invalid))
     return tuple(probes)
+
+
+def _compiled(marker: str, probe: PodContainerProbe, path: str, invalid: Invalid) -> CompiledProbe:
+    container_probe, port_name = _container_probe(marker, probe)
+    condition_type = probe.pod_condition_type or ""
+    if (f"{path}.podConditionType", None) in invalid:
+        condition_type = ""
+    return CompiledProbe(
+        name=container_probe.name,
+        probe=probe.name,
+        container_probe=container_probe,
+        port_name=port_name,
+        condition_type=condition_type,
+        policies=_policies(probe, path, invalid),
+        entry_bytes=stored_bytes(container_probe),
+        hash=container_probe.hash,
+        keeps_when_stale=probe.when_stale == WhenStale.KEEP,
+        runs_while_terminating=probe.when_terminating == WhenTerminating.PROBE,
+    )
 
 
 def _policies(probe: PodContainerProbe, path: str, invalid: Invalid) -> Mapping[str, Wanted]:
@@ -223,24 +236,26 @@ def _policies(probe: PodContainerProbe, path: str, invalid: Invalid) -> Mapping[
 
 def _values(policy: MarkerPolicy, path: str, invalid: Invalid) -> Wanted:
     """The valid static values, replaced by those from the message."""
-    values: dict[Mark, MarkValue] = {
-        Mark("labels", key): value
-        for key, value in policy.labels.items()
-        if (f"{path}.labels", key) not in invalid
-    }
-    values |= {
-        Mark("annotations", key): value
-        for key, value in policy.annotations.items()
-        if (f"{path}.annotations", key) not in invalid
-    }
+    values: dict[Mark, MarkValue] = {}
+    for key, value in policy.labels.items():
+        if (f"{path}.labels", key) not in invalid:
+            values[Mark("labels", key)] = value
+    for key, value in policy.annotations.items():
+        if (f"{path}.annotations", key) not in invalid:
+            values[Mark("annotations", key)] = value
     for index, wanted in enumerate(policy.from_message):
-        at, pattern = f"{path}.fromMessage[{index}]", wanted.regex or ""
+        at = f"{path}.fromMessage[{index}]"
         fields = {(f"{at}{field}", None) for field in ("", ".label", ".annotation", ".regex")}
-        if fields.isdisjoint(invalid):
-            field: Literal["labels", "annotations"] = "labels" if wanted.label else "annotations"
-            mark = Mark(field, wanted.label or wanted.annotation or "")
-            static, size = values.get(mark), PatternBudget().take(pattern)
-            values[mark] = FromMessage(pattern, static if isinstance(static, str) else None, size)
+        if not fields.isdisjoint(invalid):
+            continue
+        mark = Mark("annotations", wanted.annotation or "")
+        if wanted.label:
+            mark = Mark("labels", wanted.label)
+        pattern = wanted.regex or ""
+        static = values.get(mark)
+        if isinstance(static, FromMessage):
+            static = None
+        values[mark] = FromMessage(pattern, static, PatternBudget().take(pattern))
     return values
 
 
@@ -260,11 +275,12 @@ def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerPr
             filled["grpc"] = msgspec.structs.replace(action, service=action.service or "")
         case _:
             pass
+    with_defaults = msgspec.structs.replace(probe.probe, **filled)
+    entry = msgspec.structs.replace(probe.entry(marker), probe=with_defaults)
     port = getattr(probe.probe.handler, "port", None)
-    entry = msgspec.structs.replace(
-        probe.entry(marker), probe=msgspec.structs.replace(probe.probe, **filled)
-    )
-    return entry, port if isinstance(port, str) else ""
+    if not isinstance(port, str):
+        port = ""
+    return entry, port
 
 
 _hashes = Cache[tuple[str, int], str](lambda *_: 4 * STRING_BYTES)
@@ -273,9 +289,9 @@ _hashes = Cache[tuple[str, int], str](lambda *_: 4 * STRING_BYTES)
 
 def _with_port(container_probe: ContainerProbe, number: int) -> ContainerProbe:
     """Return the probe with its port name replaced by `number`."""
-    probe = container_probe.probe
-    field = "http_get" if probe.http_get is not None else "tcp_socket"
-    action = msgspec.structs.replace(getattr(probe, field), port=number)
-    return msgspec.structs.replace(
-        container_probe, probe=msgspec.structs.replace(probe, **{field: action})
-    )
+    field = "http_get"
+    if container_probe.probe.http_get is None:
+        field = "tcp_socket"
+    action = msgspec.structs.replace(getattr(container_probe.probe, field), port=number)
+    probe = msgspec.structs.replace(container_probe.probe, **{field: action})
+    return msgspec.structs.replace(container_probe, probe=probe)

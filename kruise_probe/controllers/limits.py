@@ -3,7 +3,7 @@
 A probe that is left out is not in NodePodProbe.spec. Its condition on the pod becomes Unknown with the limit's reason.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Node
@@ -105,8 +105,9 @@ def may_have_entry(pod: Pod) -> bool:
 
 def is_virtual(node: Node | None) -> bool:
     """Whether a node is virtual: it represents a serverless provider and has no daemon and no NodePodProbe."""
-    labels = node.metadata.labels if node is not None else None
-    return labels is not None and labels.get(VIRTUAL_NODE_LABEL) == VIRTUAL_NODE_VALUE
+    if node is None:
+        return False
+    return node.metadata.labels.get(VIRTUAL_NODE_LABEL) == VIRTUAL_NODE_VALUE
 
 
 def is_windows(node: Node) -> bool:
@@ -117,7 +118,7 @@ def is_windows(node: Node) -> bool:
 def has_no_place_in_annotations(pod: Pod, marker: CompiledMarker) -> bool:
     """Whether the webhook left out the marker, because the pod's annotations would have exceeded their limit."""
     listed = pod.annotations.get(SERVERLESS_MARKERS_ANNOTATION, "").split(",")
-    if marker.key.name in listed or not any(each.condition_type for each in marker.probes):
+    if marker.key.name in listed or not any(probe.condition_type for probe in marker.probes):
         return False
     return annotation_bytes(pod.annotations) + marker.entry_bytes >= MAX_ANNOTATION_BYTES
 
@@ -173,15 +174,16 @@ def first_markers(live: Sequence[CompiledMarker]) -> tuple[CompiledMarker, ...]:
     return (*first, *[marker for marker in reported if marker not in first])
 
 
-def by_precedence(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
+def by_precedence(markers: Iterable[CompiledMarker]) -> list[CompiledMarker]:
     """The markers that are not being deleted, the oldest first."""
-    live = tuple([marker for marker in markers if not marker.deleting])
-    return live if len(live) < 2 else tuple(sorted(live, key=lambda marker: marker.order))
+    live = [marker for marker in markers if not marker.deleting]
+    live.sort(key=lambda marker: marker.order)
+    return live
 
 
 def entry_too_large(marker: CompiledMarker, containers: Collection[str]) -> bool:
     """Whether the entry of `marker` exceeds the limit for a pod with these containers."""
-    here = (each.entry_bytes for each in marker.probes if each.container in containers)
+    here = [probe.entry_bytes for probe in marker.probes if probe.container in containers]
     return sum(here) > ENTRY_BYTES
 
 
@@ -192,7 +194,7 @@ def left_out_of(
 
     `markers` select the pod. `no_room` names the markers whose probes do not fit into the node's NodePodProbe.
     """
-    containers = {each.name for each in pod.containers}
+    containers = {container.name for container in pod.containers}
     selection = select(markers)
     found = {marker.key.name: why for marker, why in selection.left_out.items()}
     for marker in selection.considered:
@@ -207,11 +209,11 @@ def may_leave_out(markers: Collection[CompiledMarker]) -> bool:
     """Whether a pod that these markers select may exceed a limit. A cheap check for the common case."""
     probes = 0
     keys = 0
-    for each in markers:
-        if each.entry_bytes > ENTRY_BYTES or each.keys > MAX_MARKER_KEYS:
+    for marker in markers:
+        if marker.entry_bytes > ENTRY_BYTES or marker.keys > MAX_MARKER_KEYS:
             return True
-        probes += len(each.probes)
-        keys += each.keys
+        probes += len(marker.probes)
+        keys += marker.keys
     return len(markers) > MARKERS_PER_POD or probes > PROBES_PER_POD or keys > KEYS_PER_POD
 
 
@@ -222,12 +224,12 @@ def reported_without_room(
 
     `running` holds the names of the pod's probes in the NodePodProbe of its node.
     """
-    refused = {each.type for each in pod.conditions if each.reason == REASON_NO_ROOM}
-    if not refused:
-        return ()
-    return {
-        marker.key.name
-        for marker in markers
-        for probe in marker.probes
-        if probe.condition_type in refused and probe.name not in running
-    }
+    refused = {condition.type for condition in pod.conditions if condition.reason == REASON_NO_ROOM}
+    found: set[str] = set()
+    if not refused:  # the common case
+        return found
+    for marker in markers:
+        for probe in marker.probes:
+            if probe.condition_type in refused and probe.name not in running:
+                found.add(marker.key.name)
+    return found

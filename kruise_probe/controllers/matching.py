@@ -11,8 +11,7 @@ Differs: keys that no selector mentions are ignored, as each pod of a StatefulSe
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import Final
@@ -78,15 +77,15 @@ class _Namespace:
         self._pods = pods
         self._key_uses: Counter[str] = Counter()
         """How many selectors mention a label key."""
-        self._selecting_unlabelled = 0
-        """How many selectors match pods without any of these keys. Without one, such pods are in no label set."""
-        self._sets: dict[tuple[_Item, ...], LabelSet] = {}
+        self._sets: dict[frozenset[_Item], LabelSet] = {}
         self._sets_with: dict[_Item, dict[LabelSet, None]] = {}
         self._by_anchor: dict[_Item | None, dict[NamespacedName, CompiledMarker]] = {}
         """Live markers; under None are those whose selector requires no value."""
         self.deleting: Final[dict[NamespacedName, CompiledMarker]] = {}
         self.size = 0
         """Number of markers."""
+        for pod in pods():
+            self.add_pod(pod)
 
     def set_of(self, labels: Mapping[str, str]) -> LabelSet | None:
         return self._sets.get(self._key(labels))
@@ -95,10 +94,9 @@ class _Namespace:
         key = self._key(pod.labels)
         found = self._sets.get(key)
         if found is None:
-            if not key and not self._selecting_unlabelled:
-                return
             labels = dict(key)
-            found = self._sets[key] = LabelSet(labels, self._live_for(labels))
+            found = LabelSet(labels, self._live_for(labels))
+            self._sets[key] = found
             for item in key:
                 self._sets_with.setdefault(item, {})[found] = None
         found.pods[pod.uid] = pod
@@ -120,34 +118,29 @@ class _Namespace:
 
     def selected_by(self, marker: CompiledMarker) -> list[LabelSet]:
         """The label sets that the selector matches."""
-        selector = marker.selector
         candidates: list[LabelSet] = []
         for item in _required_items(marker):
-            candidates += self._sets.values() if item is None else self._sets_with.get(item, ())
-        return [found for found in candidates if selector.matches(found.labels)]
+            if item is None:
+                candidates += self._sets.values()
+            else:
+                candidates += self._sets_with.get(item, ())
+        return [found for found in candidates if marker.selector.matches(found.labels)]
 
-    def use_keys(self, marker: CompiledMarker) -> None:
-        """Split the label sets by the keys that only this selector mentions."""
-        used = self._key_uses
-        added = {key for key in marker.selector.keys if not used[key]}
-        with self._rekeyed(self._pods_with(added)):
-            used.update(marker.selector.keys)
-        if marker.selector.matches({}):
-            self._selecting_unlabelled += 1
-            if self._selecting_unlabelled == 1:
-                for pod in self._pods():
-                    if not self._key(pod.labels):
-                        self.add_pod(pod)
-
-    def release_keys(self, marker: CompiledMarker) -> None:
-        """Merge the label sets that differ in keys that no other selector mentions."""
-        used = self._key_uses
-        unused = {key for key in marker.selector.keys if used[key] == 1}
-        with self._rekeyed(self._selected_pods_with(unused)):
-            used.subtract(marker.selector.keys)
-            for key in unused:
-                del used[key]
-        self._selecting_unlabelled -= marker.selector.matches({})
+    def count_keys(self, marker: CompiledMarker, by: int) -> None:
+        """Add or remove the keys of a selector. Those that no other mentions split or merge label sets."""
+        uses = self._key_uses
+        own = {key for key in marker.selector.keys if uses[key] + min(by, 0) == 0}
+        moving: list[Pod] = []
+        if own:
+            moving += [pod for pod in self._pods() if not own.isdisjoint(pod.labels)]
+        for pod in moving:
+            self.remove_pod(pod)
+        for key in marker.selector.keys:
+            uses[key] += by
+            if not uses[key]:
+                del uses[key]
+        for pod in moving:
+            self.add_pod(pod)
 
     def add_marker(self, marker: CompiledMarker) -> None:
         self.size += 1
@@ -172,9 +165,9 @@ class _Namespace:
             if not of_item:
                 del self._by_anchor[item]
 
-    def _key(self, labels: Mapping[str, str]) -> tuple[_Item, ...]:
+    def _key(self, labels: Mapping[str, str]) -> frozenset[_Item]:
         used = self._key_uses
-        return tuple([item for item in labels.items() if item[0] in used])
+        return frozenset([item for item in labels.items() if item[0] in used])
 
     def _live_for(self, labels: Mapping[str, str]) -> list[CompiledMarker]:
         candidates = [*self._by_anchor.get(None, {}).values()]
@@ -183,29 +176,6 @@ class _Namespace:
         live = [marker for marker in candidates if marker.selector.matches(labels)]
         live.sort(key=_by_order)
         return live
-
-    @contextmanager
-    def _rekeyed(self, pods: list[Pod]) -> Iterator[None]:
-        """Take pods out of their label sets, and put them into others at the end."""
-        for pod in pods:
-            self.remove_pod(pod)
-        yield
-        for pod in pods:
-            self.add_pod(pod)
-
-    def _pods_with(self, keys: set[str]) -> list[Pod]:
-        """The pods with a label of these keys, which no selector mentions yet."""
-        if not keys:
-            return []
-        return [pod for pod in self._pods() if not keys.isdisjoint(pod.labels)]
-
-    def _selected_pods_with(self, keys: set[str]) -> list[Pod]:
-        """The pods with a label of these keys, which selectors mention."""
-        pods: list[Pod] = []
-        for labels, found in self._sets.items():
-            if any(key in keys for key, _ in labels):
-                pods += found.pods.values()
-        return pods
 
 
 def _required_items(marker: CompiledMarker) -> Iterable[_Item | None]:
@@ -230,27 +200,34 @@ class Matching:
     def considered_of(self, pod: Pod) -> Considered:
         """The markers that are considered for `pod`: one tuple for all pods of a label set, until a marker changes."""
         found = self.label_set_of(pod)
-        return found.considered if found is not None else ()
+        if found is None:
+            return ()
+        return found.considered
 
     def label_set_of(self, pod: Pod) -> LabelSet | None:
         namespace = self._namespaces.get(pod.namespace)
-        return namespace.set_of(pod.labels) if namespace is not None else None
+        if namespace is None:
+            return None
+        return namespace.set_of(pod.labels)
 
     def markers_of(self, pod: Pod) -> tuple[CompiledMarker, ...]:
         """All markers that select `pod`, the oldest first, also those that are being deleted or not considered."""
         namespace = self._namespaces.get(pod.namespace)
         if namespace is None:
             return ()
-        found = namespace.set_of(pod.labels)
-        markers = [*found.live] if found is not None else []
         deleting = namespace.deleting.values()
-        markers += [marker for marker in deleting if marker.selector.matches(pod.labels)]
+        markers = [marker for marker in deleting if marker.selector.matches(pod.labels)]
+        found = namespace.set_of(pod.labels)
+        if found is not None:
+            markers += found.live
         return tuple(sorted(markers, key=_by_order))
 
     def label_sets_of(self, marker: CompiledMarker) -> list[LabelSet]:
         """The label sets that `marker` selects."""
         namespace = self._namespaces.get(marker.key.namespace)
-        return namespace.selected_by(marker) if namespace is not None else []
+        if namespace is None:
+            return []
+        return namespace.selected_by(marker)
 
     def pods_of(self, marker: CompiledMarker) -> list[Pod]:
         """The pods that `marker` selects."""
@@ -265,15 +242,17 @@ class Matching:
         if namespace is None:
             namespace = _Namespace(partial(self._pods_in, marker.key.namespace))
             self._namespaces[marker.key.namespace] = namespace
-        before = self.markers.get(marker.key)
+        replaced = self.markers.get(marker.key)
         self.markers[marker.key] = marker
-        namespace.use_keys(marker)
-        with _changed(namespace, marker, before) as pods:
-            if before is not None:
-                namespace.remove_marker(before)
-            namespace.add_marker(marker)
-        if before is not None:
-            namespace.release_keys(before)
+        namespace.count_keys(marker, 1)
+        before = _considered_in(namespace.selected_by(marker))
+        if replaced is not None:
+            before |= _considered_in(namespace.selected_by(replaced))
+            namespace.remove_marker(replaced)
+        namespace.add_marker(marker)
+        pods = _pods_of_changed(before)
+        if replaced is not None:
+            namespace.count_keys(replaced, -1)
         return pods
 
     def remove_marker(self, key: NamespacedName) -> list[Pod]:
@@ -282,12 +261,13 @@ class Matching:
         if marker is None:
             return []
         namespace = self._namespaces[key.namespace]
-        with _changed(namespace, marker) as pods:
-            namespace.remove_marker(marker)
-        if not namespace.size:
-            del self._namespaces[key.namespace]
+        before = _considered_in(namespace.selected_by(marker))
+        namespace.remove_marker(marker)
+        pods = _pods_of_changed(before)
+        if namespace.size:
+            namespace.count_keys(marker, -1)
         else:
-            namespace.release_keys(marker)
+            del self._namespaces[key.namespace]
         return pods
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
@@ -304,16 +284,14 @@ class Matching:
             namespace.remove_pod(pod)
 
 
-@contextmanager
-def _changed(namespace: _Namespace, *markers: CompiledMarker | None) -> Iterator[list[Pod]]:
-    """Yield a list that has at the end the pods of these markers for which other markers are considered than before."""
-    before: dict[LabelSet, Considered] = {}
-    for marker in markers:
-        if marker is not None:
-            for found in namespace.selected_by(marker):
-                before[found] = found.considered
+def _considered_in(label_sets: Iterable[LabelSet]) -> dict[LabelSet, Considered]:
+    return {found: found.considered for found in label_sets}
+
+
+def _pods_of_changed(before: Mapping[LabelSet, Considered]) -> list[Pod]:
+    """The pods for which other markers are considered now than before."""
     pods: list[Pod] = []
-    yield pods
     for found, considered in before.items():
         if found.considered != considered:
             pods += found.pods.values()
+    return pods

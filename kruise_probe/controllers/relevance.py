@@ -9,6 +9,7 @@ Differs: one function of both versions for all reconcilers, instead of a predica
 """
 
 from collections.abc import Collection, Hashable, Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 from kruise_probe.api.pods import Mark, Owned, Pod
@@ -22,35 +23,28 @@ class PodChange(NamedTuple):
     marks: bool
 
 
+_target = attrgetter("node", "deleting", "mirror", "initialized", "containers", "paused")
+_entry = attrgetter("ip", "started")
+_marks = attrgetter("exit_codes", "readiness_gates", "owned", "merged")
+
+
 def change_of(old: Pod, new: Pod, claims: Claims) -> PodChange:
     """`claims` are those of both versions."""
-    is_same_target = (
-        old.node == new.node
-        and _end(old) == _end(new)
-        and old.deleting == new.deleting
-        and old.mirror == new.mirror
-        and old.initialized == new.initialized
-        and old.containers == new.containers
-        and old.paused == new.paused
-    )
-    is_same_entry = is_same_target and old.ip == new.ip and old.started == new.started
-    is_same_marking = (
-        is_same_target
-        and old.exit_codes == new.exit_codes
-        and old.readiness_gates == new.readiness_gates
-        and old.owned == new.owned
-        and old.merged == new.merged
-    )
-    marks = not is_same_marking
-    if is_same_marking:
-        changed = changed_values(old, new)
-        marks = not (changed.isdisjoint(claims.owners) and changed.isdisjoint(new.owned))
-    return PodChange(entry=not is_same_entry, marks=marks)
+    if _target(old) != _target(new) or _end(old) != _end(new):
+        return PodChange(entry=True, marks=True)
+    entry = _entry(old) != _entry(new)
+    if _marks(old) != _marks(new):
+        return PodChange(entry, marks=True)
+    changed = changed_values(old, new)
+    is_ours = not (changed.isdisjoint(claims.owners) and changed.isdisjoint(new.owned))
+    return PodChange(entry, marks=is_ours)
 
 
 def _end(pod: Pod) -> str:
     """How a pod finished; empty in all other phases."""
-    return pod.phase if pod.finished else ""
+    if not pod.finished:
+        return ""
+    return pod.phase
 
 
 def changed_values(old: Pod, new: Pod) -> set[Mark]:
