@@ -9,59 +9,83 @@ Differs: the keys of the queue are namespaces; a value says what to do with each
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Final, Generic, TypeVar
+from typing import Final, NamedTuple
 
 from kruise_probe.api.meta import NamespacedName
-
-V = TypeVar("V")
-
-MARKER_DONE: Final = "\0"
-"""Part of the key that follows the pods of a marker. No name of a pod contains it."""
+from kruise_probe.controllers.compiled import CompiledMarker
 
 
-class Backlog(Generic[V]):
-    """First in, first out in each namespace. A marker is returned after all pods that were added before it."""
+class Visit(NamedTuple):
+    """What a change means for a pod that waits. It is counted in any case.
+
+    Attributes:
+        before: the markers as they were, which may have written marks to the pod.
+        entry: its entry in the NodePodProbe may change.
+        marks: its marks may change.
+    """
+
+    before: tuple[CompiledMarker, ...] = ()
+    entry: bool = False
+    marks: bool = False
+
+    def and_also(self, later: "Visit") -> "Visit":
+        if later == self:
+            return self
+        return Visit(
+            self.before + later.before,
+            self.entry or later.entry,
+            self.marks or later.marks,
+        )
+
+
+COUNT: Final = Visit()
+"""The pod may add something else to the counts of its markers; nothing else changes."""
+
+
+class EndOfPods(NamedTuple):
+    """Follows the pods of a marker."""
+
+    marker: NamespacedName
+
+
+class Backlog:
+    """First in, first out in each namespace."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, OrderedDict[NamespacedName, V | None]] = {}
+        self._waiting: dict[str, OrderedDict[NamespacedName | EndOfPods, Visit]] = {}
 
     def __contains__(self, namespace: str) -> bool:
         return namespace in self._waiting
 
-    def get(self, pod: NamespacedName) -> V | None:
-        """What waits for a pod."""
-        of_namespace = self._waiting.get(pod.namespace)
-        return of_namespace.get(pod) if of_namespace is not None else None
+    def put(self, pod: NamespacedName, visit: Visit) -> None:
+        """Add a pod. One that waits already keeps its place."""
+        waiting = self._of(pod.namespace)
+        known = waiting.get(pod)
+        if known is not None:
+            visit = known.and_also(visit)
+        waiting[pod] = visit
 
-    def put(self, pod: NamespacedName, value: V) -> None:
-        """Add a pod, or replace its value; it keeps its place."""
-        self._of(pod.namespace)[pod] = value
-
-    def put_marker(self, marker: NamespacedName) -> None:
-        """Return this marker after the pods that wait now."""
-        of_namespace = self._of(marker.namespace)
-        key = NamespacedName(marker.namespace, MARKER_DONE + marker.name)
-        of_namespace[key] = None
-        of_namespace.move_to_end(key)
+    def put_end(self, marker: NamespacedName) -> None:
+        """Return the end of this marker's pods after the pods that wait now."""
+        waiting = self._of(marker.namespace)
+        waiting[EndOfPods(marker)] = COUNT
+        waiting.move_to_end(EndOfPods(marker))
 
     def discard(self, pod: NamespacedName) -> None:
-        of_namespace = self._waiting.get(pod.namespace)
-        if of_namespace is not None:
-            of_namespace.pop(pod, None)
+        if pod.namespace in self._waiting:
+            self._waiting[pod.namespace].pop(pod, None)
 
-    def take(self, namespace: str, most: int) -> Iterator[tuple[NamespacedName, V | None]]:
-        """Remove and yield at most so many: pods with their values, and markers with None."""
+    def take(self, namespace: str, most: int) -> Iterator[tuple[NamespacedName | EndOfPods, Visit]]:
+        """Remove and yield at most so many."""
+        waiting = self._waiting.get(namespace)
         for _ in range(most):
-            of_namespace = self._waiting.get(namespace)
-            if not of_namespace:
+            if not waiting:
                 self._waiting.pop(namespace, None)
                 return
-            key, value = of_namespace.popitem(last=False)
-            if key.name.startswith(MARKER_DONE):
-                key = NamespacedName(namespace, key.name.removeprefix(MARKER_DONE))
-            if not of_namespace:
+            found = waiting.popitem(last=False)
+            if not waiting:
                 del self._waiting[namespace]
-            yield key, value
+            yield found
 
-    def _of(self, namespace: str) -> OrderedDict[NamespacedName, V | None]:
+    def _of(self, namespace: str) -> OrderedDict[NamespacedName | EndOfPods, Visit]:
         return self._waiting.setdefault(namespace, OrderedDict())

@@ -16,6 +16,7 @@ from kruise_probe.api.names import node_of_daemon_lease
 from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+from kruise_probe.controllers.backlog import Visit
 from kruise_probe.controllers.claims import claims_of
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.indexes import PodResultChange, ProbesChange, ResultsChange
@@ -27,7 +28,7 @@ from kruise_probe.controllers.relevance import (
     changed_owners,
     changed_values,
 )
-from kruise_probe.controllers.state import State, Visit
+from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.turns import Priority
 
 
@@ -52,7 +53,7 @@ class PodEvents(_Events):
         matching = self._state.matching
         before = matching.considered_of(old)
         self._state.index_pod(old, new)
-        if not self._queues.pods.is_open:
+        if not self._queues.is_open:
             self._recall_stale(new)
         after = before if old.labels == new.labels else matching.considered_of(new)
         self._enqueue_ending(old, new)
@@ -144,11 +145,11 @@ class MarkerEvents(_Events):
         _, marker, pods = self._state.index_marker(obj)
         if not is_initial:
             self._queues.markers.add(obj.key)
-            self._visit(marker, pods, Visit((), marks=True))
+            self._visit(marker, pods, Visit(entry=True, marks=True))
 
     def on_update(self, old: PodProbeMarker, new: PodProbeMarker) -> None:
         if old is new:  # a resync
-            self._state.recount_marker(new.key)
+            self._state.end_visits(new.key)
             return self._queues.markers.add(new.key)
         if (
             old.spec == new.spec
@@ -162,26 +163,23 @@ class MarkerEvents(_Events):
         before, after, pods = self._state.index_marker(new)
         self._queues.markers.add(new.key)
         if before is None:
-            self._visit(after, pods, Visit((), marks=True))
+            self._visit(after, pods, Visit(entry=True, marks=True))
         elif before.pod_view == after.pod_view:
-            self._visit(after, pods, Visit((), marks=False))
+            self._visit(after, pods, Visit(entry=True))
         else:
-            self._visit(after, pods, Visit((before,), marks=True))
+            self._visit(after, pods, Visit((before,), entry=True, marks=True))
 
     def on_delete(self, last_known: PodProbeMarker) -> None:
         removed, pods = self._state.remove_marker(last_known)
         self._queues.markers.add(last_known.key)
-        self._visit(removed, pods, Visit((removed,), marks=True))
+        self._visit(removed, pods, Visit((removed,), entry=True, marks=True))
 
     def _visit(self, marker: CompiledMarker, pods: list[Pod], visit: Visit) -> None:
         """Let the pods be visited node by node, so that each node is planned once after all its pods lost their marks."""
-        visits = self._state.visits
         pods.sort(key=_node_of)
         for pod in pods:
-            key = pod.key
-            visits.put(key, visit.and_also(visits.get(key)))
-        visits.put_marker(marker.key)
-        self._queues.visits.add(marker.key.namespace)
+            self._state.backlog.put(pod.key, visit)
+        self._state.end_visits(marker.key)
         for node in sorted(self._state.node_index.nodes_holding(marker.key)):
             self._queues.enqueue_node(node)
 
@@ -252,7 +250,7 @@ class NodePodProbeEvents(_Events):
             self._queues.daemons.add(node)
 
     def _enqueue_changed(self, change: ProbesChange) -> None:
-        if not self._queues.pods.is_open:
+        if not self._queues.is_open:
             return  # The leader writes the conditions of changed results.
         ours, now = self._state.namespace, loop_time()
         for key, changed in change.results.items():

@@ -1,10 +1,9 @@
-"""Wiring of the product: five informers, the event handlers, six controllers and the queues between them.
+"""Wiring of the product: five informers, the event handlers, five controllers and the queues between them.
 
 Source: Kruise pkg/controller/controllers.go.
 Differs: the queues are shared, because an event or a reconcile enqueues keys of several controllers.
 """
 
-from kruise_probe.controllers.count_reconciler import CountReconciler
 from kruise_probe.controllers.daemon_reconciler import DaemonReconciler
 from kruise_probe.controllers.events import (
     LeaseEvents,
@@ -38,10 +37,9 @@ def build(manager: Manager, options: ManagerOptions) -> Informers:
     pods = PodReconciler(state, client, recorder)
     markers = MarkerReconciler(state, client, recorder)
     daemons = DaemonReconciler(state, client)
-    visits, counts = VisitReconciler(state), CountReconciler(state)
+    visits = VisitReconciler(state)
     manager.services.append(Controller(queue=queues.visits, reconcile=visits.reconcile, workers=1))
     manager.controllers += (
-        Controller(queue=queues.counts, reconcile=counts.reconcile, workers=1),
         Controller(queue=queues.daemons, reconcile=daemons.reconcile, workers=4),
         Controller(queue=queues.nodes, reconcile=nodes.reconcile, workers=options.node_workers),
         Controller(queue=queues.pods, reconcile=pods.reconcile, workers=options.pod_workers),

@@ -24,7 +24,7 @@ from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
-from kruise_probe.controllers.backlog import Backlog
+from kruise_probe.controllers.backlog import COUNT, Backlog
 from kruise_probe.controllers.budget import NoRoom
 from kruise_probe.controllers.claims import Claim, claims_of, unowned_marks
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
@@ -147,25 +147,12 @@ class PodResults(NamedTuple):
     left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT
 
 
-class Visit(NamedTuple):
-    """What a change of markers means for a pod that waits for it.
+class Queues:
+    """One queue for each controller; closed until the manager leads, except `visits`. Call its methods within the running loop.
 
     Attributes:
-        before: the markers as they were, which may have written marks to the pod.
-        marks: its marks may change, not only its entry.
+        is_open: the manager leads.
     """
-
-    before: tuple[CompiledMarker, ...]
-    marks: bool
-
-    def and_also(self, later: "Visit | None") -> "Visit":
-        if later is None or later == self:
-            return self
-        return Visit(self.before + later.before, self.marks or later.marks)
-
-
-class Queues:
-    """One queue for each controller; closed until the manager leads, except `visits`. Call its methods within the running loop."""
 
     def __init__(self) -> None:
         self.pods: Final[WorkQueue[NamespacedName]] = WorkQueue(
@@ -177,14 +164,14 @@ class Queues:
         )
         self.daemons: Final[WorkQueue[str]] = WorkQueue(name="daemons", is_open=False)
         self.visits: Final[WorkQueue[str]] = WorkQueue(name="podvisits")
-        """Namespaces with pods of changed markers."""
-        self.counts: Final[WorkQueue[str]] = WorkQueue(name="podcounts", is_open=False)
-        """Namespaces with pods to count."""
+        """Namespaces with pods that wait in the backlog."""
+        self.is_open = False
         self._next_at = -math.inf
         self._status_not_before: dict[NamespacedName, float] = {}
 
     def open(self) -> None:
-        for queue in (self.pods, self.nodes, self.markers, self.daemons, self.counts):
+        self.is_open = True
+        for queue in (self.pods, self.nodes, self.markers, self.daemons):
             queue.is_open = True
 
     def enqueue_pod(self, key: NamespacedName, *, resynced: bool = False) -> None:
@@ -255,10 +242,8 @@ class State:
         self.markers: Final = informers.markers.lister
         self.node_pod_probes: Final = informers.node_pod_probes.lister
         self.matching: Final = Matching(partial(self.pods.by_index, BY_NAMESPACE))
-        self.visits: Final[Backlog[Visit]] = Backlog()
-        """Pods of changed markers."""
-        self.uncounted: Final[Backlog[bool]] = Backlog()
-        """Pods that may add something else to the counts of their markers than they did."""
+        self.backlog: Final = Backlog()
+        """Pods of changed markers, and pods that may add something else to the counts of their markers than they did."""
         self.tallies: Final = Tallies()
         self.ending: Final = EndingMarkers()
         self.marked: Final = MarkedPods()
@@ -304,21 +289,20 @@ class State:
 
     def recount(self, pod: NamespacedName) -> None:
         """Count a pod again after COUNT_SECONDS, and enqueue the markers whose counts changed."""
-        counts = self.queues.counts
-        if counts.is_open:
-            self.uncounted.put(pod, True)
-            if pod.namespace not in counts.delayed:
-                counts.add_after(pod.namespace, COUNT_SECONDS)
+        visits = self.queues.visits
+        if self.queues.is_open:
+            self.backlog.put(pod, COUNT)
+            if pod.namespace not in visits.delayed:
+                visits.add_after(pod.namespace, COUNT_SECONDS)
 
-    def recount_marker(self, marker: NamespacedName) -> None:
-        """Enqueue the status of a marker once the pods that wait have been counted."""
-        if self.queues.counts.is_open:
-            self.uncounted.put_marker(marker)
-            self.queues.counts.add(marker.namespace)
+    def end_visits(self, marker: NamespacedName) -> None:
+        """Visit the pods that wait, then enqueue the status of a marker."""
+        self.backlog.put_end(marker)
+        self.queues.visits.add(marker.namespace)
 
     def observe_foreign(self, old: Pod, new: Pod) -> None:
         """Record what an update that is not ours changed of our marks."""
-        if not self.queues.pods.is_open or old.owned is NOTHING_OWNED:
+        if not self.queues.is_open or old.owned is NOTHING_OWNED:
             return  # A standby sees the writes of the leader.
         claims = claims_of(self.matching.considered_of(new))
         for change in foreign_changes(old, new, claims):
@@ -345,7 +329,7 @@ class State:
         self.limits.forget(pod.key)
         self.ended.pop(pod.key, None)
         self.refusals.pop(pod.key, None)
-        self.visits.discard(pod.key)
+        self.backlog.discard(pod.key)
         self.queues.enqueue_status_of(self.tallies.remove_pod(pod.uid))
 
     def record_ended(self, pod: Pod, markers: Iterable[CompiledMarker]) -> None:

@@ -18,7 +18,7 @@ from support.wire import Json
 from kruise_probe.api.errors import Forbidden, ServerError
 from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.resources import LEASES, MARKERS, PODS
-from kruise_probe.controllers import count_reconciler
+from kruise_probe.controllers import visit_reconciler
 
 ERRORS = "controller_runtime_reconcile_errors_total"
 
@@ -76,7 +76,7 @@ async def test_value_that_a_cut_message_lacks_is_not_blamed_on_the_pattern(api: 
 async def test_counting_in_slices_counts_every_pod_once(
     api: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(count_reconciler, "PODS_PER_STEP", 1)
+    monkeypatch.setattr(visit_reconciler, "PODS_PER_STEP", 1)
     async with api.reported("Succeeded", "Failed"):
         assert api.counts() == (2, 1, 1, 0, 0)
 
