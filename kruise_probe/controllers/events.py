@@ -22,6 +22,7 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.indexes import PodResultChange, ProbesChange, ResultsChange
 from kruise_probe.controllers.limits import is_virtual
 from kruise_probe.controllers.marking import stale_message_of
+from kruise_probe.controllers.matching import Considered
 from kruise_probe.controllers.relevance import (
     PodChange,
     change_of,
@@ -34,7 +35,8 @@ from kruise_probe.workqueue.turns import Priority
 
 class _Events:
     def __init__(self, state: State) -> None:
-        self._state, self._queues = state, state.queues
+        self._state = state
+        self._queues = state.queues
 
 
 class PodEvents(_Events):
@@ -55,13 +57,12 @@ class PodEvents(_Events):
         self._state.index_pod(old, new)
         if not self._queues.is_open:
             self._recall_stale(new)
-        after = before if old.labels == new.labels else matching.considered_of(new)
+        after = before
+        if old.labels != new.labels:
+            after = matching.considered_of(new)
         self._enqueue_ending(old, new)
         if before != after:
-            dropped = [marker for marker in before if marker not in after]
-            ending = self._state.ending.selecting(old)
-            dropped += [marker for marker in ending if not marker.selector.matches(new.labels)]
-            self._state.record_ended(new, dropped)
+            self._record_dropped(old, new, before, after)
             self._enqueue_change(old, new, PodChange(entry=True, marks=True))
         elif before or old.owned is not NOTHING_OWNED or new.owned is not NOTHING_OWNED:
             self._record_provider_result(old, new)
@@ -83,13 +84,21 @@ class PodEvents(_Events):
         ending = state.ending.naming(last_known.namespace, last_known.marks)
         self._enqueue_finalizers(last_known.node, ending)
 
+    def _record_dropped(self, old: Pod, new: Pod, before: Considered, after: Considered) -> None:
+        """Record the marks of markers that do not select the pod any more."""
+        dropped = [marker for marker in before if marker not in after]
+        ending = self._state.ending.selecting(old)
+        dropped += [marker for marker in ending if not marker.selector.matches(new.labels)]
+        self._state.record_ended(new, dropped)
+
     def _enqueue_change(self, old: Pod, new: Pod, change: PodChange) -> None:
         if change.entry:
-            for node in {old.node, new.node}:
-                self._queues.enqueue_node(node)
+            self._queues.enqueue_node(new.node)
+            if old.node != new.node:
+                self._queues.enqueue_node(old.node)
         if change.marks:
             self._queues.enqueue_pod(new.key)
-        if change.entry or change.marks:
+        if any(change):
             self._state.recount(new.key)
 
     def _recall_stale(self, pod: Pod) -> None:
@@ -118,12 +127,11 @@ class PodEvents(_Events):
 
     def _enqueue_ending(self, old: Pod, new: Pod) -> None:
         """Enqueue what the finalizers of markers being deleted wait for: the marks of a pod may be gone now."""
-        ending = self._state.ending
-        if not ending.has_any(new.namespace):
+        if not self._state.ending.has_any(new.namespace):
             return
-        changed = changed_values(old, new) | changed_owners(old, new)
-        found = ending.naming(new.namespace, changed)
-        if found and not changed_owners(old, new).isdisjoint(new.marks):
+        owners = changed_owners(old, new)
+        found = self._state.ending.naming(new.namespace, changed_values(old, new) | owners)
+        if found and not owners.isdisjoint(new.marks):
             self._queues.enqueue_pod(new.key)
         self._enqueue_finalizers(new.node, found)
 
@@ -151,12 +159,7 @@ class MarkerEvents(_Events):
         if old is new:  # a resync
             self._state.end_visits(new.key)
             return self._queues.markers.add(new.key)
-        if (
-            old.spec == new.spec
-            and old.paused == new.paused
-            and old.deleting == new.deleting
-            and old.metadata.generation == new.metadata.generation
-        ):
+        if _decides(old) == _decides(new):
             if new.key not in self._state.markers.own_writes:
                 self._queues.enqueue_status_of([new.key])
             return
@@ -185,6 +188,7 @@ class MarkerEvents(_Events):
 
 
 _node_of = attrgetter("node")
+_decides = attrgetter("spec", "paused", "deleting", "metadata.generation")
 
 
 class NodeEvents(_Events):
@@ -240,24 +244,30 @@ class NodePodProbeEvents(_Events):
     def _observe_daemon(self, old: NodePodProbe | None, new: NodePodProbe) -> None:
         """Record what the daemon of the node shows, and whether it now has entries."""
         node = new.key.name
+        now = loop_time()
         leases = self._state.leases
         changed = False
-        if old is not None and old.status != new.status:
-            changed = leases.observe_status(node, new.status, loop_time())
-        if new.spec.pod_probes and (old is None or not old.spec.pod_probes):
-            changed = leases.observe_first_entry(node, loop_time())
+        had_entries = False
+        if old is not None:
+            had_entries = bool(old.spec.pod_probes)
+            changed = old.status != new.status and leases.observe_status(node, new.status, now)
+        if new.spec.pod_probes and not had_entries:
+            changed = leases.observe_first_entry(node, now)
         if changed:
             self._queues.daemons.add(node)
 
     def _enqueue_changed(self, change: ProbesChange) -> None:
         if not self._queues.is_open:
             return  # The leader writes the conditions of changed results.
-        ours, now = self._state.namespace, loop_time()
+        namespace = self._state.namespace
+        now = loop_time()
         for key, changed in change.results.items():
-            if not ours or key.namespace == ours:
-                seen_at = now if changed.kind > PodResultChange.MESSAGE else None
-                self._state.limits.record_change(key, changed._replace(seen_at=seen_at))
-                self._queues.pods.add(key, Priority.HIGH)
+            if namespace and key.namespace != namespace:
+                continue
+            if changed.kind > PodResultChange.MESSAGE:
+                changed = changed._replace(seen_at=now)
+            self._state.limits.record_change(key, changed)
+            self._queues.pods.add(key, Priority.HIGH)
         for key in change.counted:
             self._state.recount(key)
         for marker in change.markers:

@@ -191,10 +191,11 @@ class NodePodProbeIndex:
         So a new policy is not applied to the result of an old command, also if the marker was deleted and created
         again. Unknown is no result of a handler. With Kruise's daemon or CRD states have no hash, and all count.
         """
-        view = self._views.get(pod.node, _EMPTY_VIEW)
-        status = view.statuses.get((pod.namespace, pod.name, pod.uid))
-        states = {each.name: each for each in (status and status.probe_states) or ()}
-        for marker in markers if states else ():
+        status = self.view(pod.node).statuses.get((pod.namespace, pod.name, pod.uid))
+        states = _by_name(status)
+        if not states:
+            return states
+        for marker in markers:
             for probe in marker.probes:
                 state = states.get(probe.name)
                 if state is None or not state.probe_hash or state.state == ProbeState.UNKNOWN:
@@ -214,32 +215,29 @@ class NodePodProbeIndex:
     def update(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
         """Index a new or changed NodePodProbe; return what changed."""
         name = new.metadata.name
-        before = self._views.get(name, _EMPTY_VIEW)
-        spec = old is None or old.spec != new.spec
-        entries = {entry.uid: entry for entry in new.spec.pod_probes} if spec else before.entries
-        statuses = {
-            (status.namespace, status.name, status.uid): status
-            for status in (new.status and new.status.pod_probe_statuses) or ()
-        }
-        self._views[name] = NodeView(entries, statuses)
+        before = self.view(name)
+        entries = before.entries
         counted: dict[NamespacedName, None] = {}
         markers: Collection[NamespacedName] = ()
-        if spec:
+        is_changed = old is None or old.spec != new.spec
+        if is_changed:
+            entries = {entry.uid: entry for entry in new.spec.pod_probes}
             counted = dict.fromkeys(_pods_of_changed_entries(before.entries, entries))
             markers = self._index_entries(name, entries)
+        statuses: dict[PodIdentity, PodProbeStatus] = {}
+        if new.status is not None:
+            for status in new.status.pod_probe_statuses:
+                statuses[status.namespace, status.name, status.uid] = status
+        self._views[name] = NodeView(entries, statuses)
         results: dict[NamespacedName, ResultsChange] = {}
         for identity in {**before.statuses, **statuses}:
-            old_status = before.statuses.get(identity)
-            status = statuses.get(identity)
-            if old_status == status:
-                continue
-            change = _changed_results(old_status, status)
+            change = _changed_results(before.statuses.get(identity), statuses.get(identity))
             if change is not None:
                 pod = NamespacedName(identity[0], identity[1])
                 counted[pod] = None
-                if status is not None:
+                if identity in statuses:
                     results[pod] = change
-        return ProbesChange(spec, results, counted, markers)
+        return ProbesChange(is_changed, results, counted, markers)
 
     def remove(self, name: str) -> ProbesChange:
         """Remove the NodePodProbe of a node; return what changed."""
@@ -278,25 +276,34 @@ def _changed_results(
     before: PodProbeStatus | None, after: PodProbeStatus | None
 ) -> ResultsChange | None:
     """The change of one pod's results; None if only times changed."""
-    removed = {state.name: state for state in (before and before.probe_states) or ()}
+    if before == after:
+        return None
+    removed = _by_name(before)
     kind = PodResultChange.MESSAGE
     is_changed = False
     edited: list[str] = []
-    for state in (after and after.probe_states) or ():
-        previous = removed.pop(state.name, None)
+    for name, state in _by_name(after).items():
+        previous = removed.pop(name, None)
         if previous is None:
             kind = max(kind, PodResultChange.FIRST_RESULT)
-        elif previous.state != state.state:
+            is_changed = True
+            continue
+        if previous.state != state.state:
             kind = PodResultChange.STATE
         elif _says_the_same(previous, state):
             continue
         is_changed = True
-        known = previous and previous.probe_hash
-        if known and state.probe_hash and known != state.probe_hash:
-            edited.append(state.name)
+        if previous.probe_hash and state.probe_hash not in (None, "", previous.probe_hash):
+            edited.append(name)
     if not is_changed and not removed:
         return None
     return ResultsChange(kind, frozenset(edited))
+
+
+def _by_name(status: PodProbeStatus | None) -> dict[str, ContainerProbeState]:
+    if status is None:
+        return {}
+    return {state.name: state for state in status.probe_states}
 
 
 def _says_the_same(before: ContainerProbeState, after: ContainerProbeState) -> bool:
@@ -308,8 +315,8 @@ def _says_the_same(before: ContainerProbeState, after: ContainerProbeState) -> b
 
 
 def _markers_of_entries(entries: Mapping[str, PodProbe]) -> set[NamespacedName]:
-    return {
-        NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker)
-        for entry in entries.values()
-        for probe in entry.probes
-    }
+    markers: set[NamespacedName] = set()
+    for entry in entries.values():
+        for probe in entry.probes:
+            markers.add(NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker))
+    return markers

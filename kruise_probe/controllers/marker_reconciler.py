@@ -8,8 +8,9 @@ Source: Kruise pkg/controller/podprobemarker (Reconcile, handlerPodProbeMarkerFi
 Differs: deletion waits for all entries and marks that exist, not for the pods that match at that moment.
 """
 
-import asyncio
-from typing import Final
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,7 +18,7 @@ from kruise_probe.api.errors import Conflict, KubeError, NotFound
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.resources import MARKERS
-from kruise_probe.api.times import loop_time
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
@@ -47,6 +48,9 @@ from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
 from kruise_probe.workqueue.slices import PODS_PER_STEP, Slices, Steps
 
+STATUS_INTERVAL_SECONDS: Final = 1.0
+"""Minimum time between two status updates of one marker. Thousands of pods may change in it."""
+
 CATCH_UP_SECONDS: Final = 0.2
 """Requeue delay while the cache is behind the API server."""
 
@@ -65,17 +69,15 @@ class MarkerReconciler:
     """Writes a marker's finalizer, and its status at most once a second and only if it differs."""
 
     def __init__(self, state: State, client: RestClient, recorder: EventRecorder) -> None:
-        self._state, self._queues = state, state.queues
-        self._client, self._recorder = client, recorder
-        self._pruned: dict[NamespacedName, tuple[PodProbeMarkerStatus, PodProbeMarkerStatus]] = {}
-        """The statuses as sent and as stored, if the installed CRD prunes fields. Dropped when the CRD may have changed."""
-        self._pruned_at_watch = 0
-        self._warned: dict[NamespacedName, set[_Warned]] = {}
-        self._deleting_since: dict[NamespacedName, float] = {}
+        self._state = state
+        self._queues = state.queues
+        self._client = client
+        self._recorder = recorder
+        self._known: dict[NamespacedName, _Known] = {}
+        self._watches = 0
+        """Number of watches when `_Known.pruned` was last valid: another definition may keep more."""
         self._lasting = Stopwatches()
         self._probed: dict[LabelSet, int] = {}
-        self._beyond: dict[NamespacedName, int] = {}
-        """By marker, the pods for which it is not considered; their nodes count its probes as left out."""
         self._forget_probed_at = 0.0
         self._slices = Slices()
 
@@ -83,54 +85,52 @@ class MarkerReconciler:
         marker = self._state.markers.get(key)
         compiled = self._state.matching.markers.get(key)
         if marker is None or compiled is None:
-            self._queues.forget_status(key)
-            self._pruned.pop(key, None)
-            self._warned.pop(key, None)
-            self._deleting_since.pop(key, None)
+            self._known.pop(key, None)
             self._lasting.forget(key)
-            self._beyond.pop(key, None)
             self._state.foreign.forget(key)
             return None
+        known = self._known.setdefault(key, _Known())
         if marker.deleting:
-            return await self._finalize(marker, compiled)
+            return await self._finalize(marker, compiled, known)
         finalizers = marker.metadata.finalizers
         if MARKER_FINALIZER not in finalizers:
             try:
                 changed = await self._write_finalizers(marker, (*finalizers, MARKER_FINALIZER))
             except KubeError:
                 # A stale webhook may refuse the finalizer; the status is still written.
-                await self._update_status(marker, compiled)
+                await self._update_status(marker, compiled, known)
                 raise
             if changed is None:
                 return Result(CATCH_UP_SECONDS, finished=False)
             marker = changed
-        return await self._update_status(marker, compiled)
+        return await self._update_status(marker, compiled, known)
 
     async def _update_status(
-        self, marker: PodProbeMarker, compiled: CompiledMarker
+        self, marker: PodProbeMarker, compiled: CompiledMarker, known: "_Known"
     ) -> Result | None:
         """Compute and write the status if the pause is over, and all pods have been counted since the last edit."""
-        pause = self._queues.status_pause_left(marker.key)
-        if pause:
-            return Result(pause, finished=False)
         counts = self._state.tallies.of(compiled)
         if counts is None:
             return None  # enqueued when they have been counted
-        self._queues.record_status_update(marker.key)
+        pause = known.pause_left()
+        if pause:
+            return Result(pause, finished=False)
         beyond = self._pods_beyond(compiled)
-        if beyond != self._beyond.get(marker.key, 0):
-            self._beyond[marker.key] = beyond
+        if beyond != known.beyond:
+            known.beyond = beyond
             self._enqueue_nodes_beyond(compiled)
         wanted = self._status(marker, counts, beyond)
-        await self._write_status(marker, wanted)
-        self._warn(marker, wanted)
+        await self._write_status(marker, wanted, known)
+        self._warn(marker, wanted, known)
         checks = self._lasting.seconds_until_checks(marker.key)
         foreign_left = self._state.foreign.seconds_left(marker.key, loop_time())
         if foreign_left is not None:
             checks.append(foreign_left)
-        if beyond or marker.key in self._pruned:
+        if beyond or known.pruned is not None:
             checks.append(CHECK_SECONDS)
-        return Result(min(checks)) if checks else None
+        if not checks:
+            return None
+        return Result(min(checks))
 
     def _status(
         self, marker: PodProbeMarker, counts: StatusCounts, beyond: int
@@ -182,7 +182,7 @@ class MarkerReconciler:
 
     def _probed_in(self, label_set: LabelSet) -> int:
         """The pods that can be probed, for some seconds as they were counted for another marker."""
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         if now >= self._forget_probed_at:
             self._probed.clear()
             self._forget_probed_at = now + BEYOND_SECONDS
@@ -194,17 +194,21 @@ class MarkerReconciler:
             self._probed[label_set] = pods
         return pods
 
-    async def _write_status(self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus) -> None:
-        key, watches = marker.key, self._state.informers.markers.watches
-        if self._pruned_at_watch != watches:
-            self._pruned, self._pruned_at_watch = {}, watches  # another definition may keep more
-        sent, stored = self._pruned.get(key, (wanted, wanted))
+    async def _write_status(
+        self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus, known: "_Known"
+    ) -> None:
+        watches = self._state.informers.markers.watches
+        if self._watches != watches:
+            self._watches = watches
+            for other in self._known.values():
+                other.pruned = None
+        sent, stored = known.pruned or (wanted, wanted)
         if not differs(wanted, sent) and not differs(stored, marker.status):
             return
         try:
             response = await self._client.patch(
                 MARKERS,
-                key,
+                marker.key,
                 encode_status(wanted),
                 patch_type=PatchType.MERGE,
                 subresource="status",
@@ -212,47 +216,45 @@ class MarkerReconciler:
         except NotFound:
             return
         self._state.informers.markers.record_write(response)
-        self._pruned.pop(key, None)
+        known.pruned = None
         if differs(wanted, response.status):
-            self._pruned[key] = wanted, response.status or PodProbeMarkerStatus()
+            known.pruned = (wanted, response.status or PodProbeMarkerStatus())
 
-    def _warn(self, marker: PodProbeMarker, status: PodProbeMarkerStatus) -> None:
+    def _warn(self, marker: PodProbeMarker, status: PodProbeMarkerStatus, known: "_Known") -> None:
         """Record a Warning for each reason and generation, unless the status or an earlier event reported it."""
-        current = _warnings(status)
-        reported = _warnings(marker.status).keys() | self._warned.get(marker.key, set())
-        self._warned[marker.key] = set(current)
         involved = ObjectReference(*marker.key, marker.uid, MARKERS.api_version, MARKERS.kind)
-        for reason, generation in sorted(current.keys() - reported):
-            self._recorder.event(involved, "Warning", reason, current[reason, generation])
+        reported = known.warned.keys() | _warnings(marker.status).keys()
+        known.warned = _warnings(status)
+        for warning, message in sorted(known.warned.items()):
+            if warning not in reported:
+                self._recorder.event(involved, "Warning", warning.reason, message)
 
-    async def _finalize(self, marker: PodProbeMarker, compiled: CompiledMarker) -> Result | None:
+    async def _finalize(
+        self, marker: PodProbeMarker, compiled: CompiledMarker, known: "_Known"
+    ) -> Result | None:
         """Remove the finalizer once no entry or mark is left; until then the status reports what is left.
 
         If finalizers of others keep the marker, its status reports that nothing is left.
         """
-        state, key = self._state, marker.key
-        finalizers = marker.metadata.finalizers
-        now = asyncio.get_running_loop().time()
-        since = self._deleting_since.setdefault(key, now)
+        state = self._state
+        key = marker.key
+        if known.deleting_since is None:
+            known.deleting_since = loop_time()
         holding = state.node_index.nodes_holding(key)
         pod: NamespacedName | None = None
         if not holding and state.ending.get(key) is not None:
             pod = await self._slices.run(self._pod_with_stale_mark(compiled))
-        is_clean = not holding and pod is None
-        if is_clean and self._is_writing(key.namespace, since):
-            return Result(CATCH_UP_SECONDS, finished=False)
-        if is_clean and MARKER_FINALIZER in finalizers:
-            rest = tuple(each for each in finalizers if each != MARKER_FINALIZER)
-            changed = await self._write_finalizers(marker, rest)
-            return Result(CATCH_UP_SECONDS, finished=False) if changed is None or rest else None
-        if is_clean:
+        if not holding and pod is None:
+            if self._is_writing(key.namespace, known.deleting_since):
+                return Result(CATCH_UP_SECONDS, finished=False)
+            if MARKER_FINALIZER in marker.metadata.finalizers:
+                return await self._remove_finalizer(marker)
             state.ending.discard(key)
-        elif now - since < DELETION_CHECK_SECONDS:
+        elif loop_time() - known.deleting_since < DELETION_CHECK_SECONDS:
             return Result(DELETION_CHECK_SECONDS, finished=False)
-        pause = self._queues.status_pause_left(key)
+        pause = known.pause_left()
         if pause:
             return Result(pause, finished=False)
-        self._queues.record_status_update(key)
         status = deleted_status(
             marker,
             compiled.generation,
@@ -261,8 +263,17 @@ class MarkerReconciler:
             refusals=self._refusals_of(compiled),
             now=state.now(),
         )
-        await self._write_status(marker, status)
-        return None if is_clean else Result(CHECK_SECONDS, finished=False)
+        await self._write_status(marker, status, known)
+        if not holding and pod is None:
+            return None
+        return Result(CHECK_SECONDS, finished=False)
+
+    async def _remove_finalizer(self, marker: PodProbeMarker) -> Result | None:
+        others = [name for name in marker.metadata.finalizers if name != MARKER_FINALIZER]
+        changed = await self._write_finalizers(marker, tuple(others))
+        if changed is None or others:
+            return Result(CATCH_UP_SECONDS, finished=False)
+        return None
 
     def _is_writing(self, namespace: str, since: float) -> bool:
         """Whether a patch of a pod is in flight that began before `since`: it may write marks of the marker."""
@@ -275,11 +286,12 @@ class MarkerReconciler:
         """The pods with marks of the marker on which the API server refuses changes of it, and why."""
         found: dict[NamespacedName, str] = {}
         for key in self._state.refusals:
-            pod = self._state.pods.get(key) if key.namespace == compiled.key.namespace else None
-            if pod is not None and not pod.owned.isdisjoint(compiled.marks):
-                why = self._state.refusal_of(compiled.key.name, key)
-                if why:
-                    found[key] = why
+            pod = self._state.pods.get(key)
+            why = self._state.refusal_of(compiled.key.name, key)
+            if pod is None or not why or key.namespace != compiled.key.namespace:
+                continue
+            if not pod.owned.isdisjoint(compiled.marks):
+                found[key] = why
         return found
 
     def _pod_with_stale_mark(self, compiled: CompiledMarker) -> Steps[NamespacedName | None]:
@@ -310,14 +322,47 @@ class MarkerReconciler:
         return changed
 
 
-_Warned = tuple[str, int]
-"""The reason of a condition and the generation of the marker."""
+class _Warning(NamedTuple):
+    """A condition that is worth a Warning: one event for each generation of the marker."""
+
+    reason: str
+    generation: int
 
 
-def _warnings(status: PodProbeMarkerStatus | None) -> dict[_Warned, str]:
+class _Known:
+    """What is known of a marker that its object does not show.
+
+    Attributes:
+        warned: the last Warnings, with their messages.
+        deleting_since: loop time.
+        beyond: the pods for which it is not considered; their nodes count its probes as left out.
+        pruned: its status as sent and as stored, if the installed CRD prunes fields.
+    """
+
+    def __init__(self) -> None:
+        self.warned: Mapping[_Warning, str] = {}
+        self.deleting_since: float | None = None
+        self.beyond = 0
+        self.pruned: tuple[PodProbeMarkerStatus, PodProbeMarkerStatus] | None = None
+        self._not_before = -math.inf
+
+    def pause_left(self) -> float:
+        """Seconds until the status may be updated again; 0.0 if it is updated now, which begins the next pause."""
+        now = loop_time()
+        left = self._not_before - now
+        if left > CLOCK_SLACK_SECONDS:
+            return left
+        self._not_before = now + STATUS_INTERVAL_SECONDS
+        return 0.0
+
+
+def _warnings(status: PodProbeMarkerStatus | None) -> Mapping[_Warning, str]:
     """The messages of the conditions that are worth a Warning."""
-    return {
-        (condition.reason, condition.observed_generation or 0): condition.message
-        for condition in (status and status.conditions) or ()
-        if condition.status == "True" and condition.reason in WARNING_REASONS
-    }
+    found: dict[_Warning, str] = {}
+    if status is None:
+        return found
+    for condition in status.conditions:
+        if condition.status == "True" and condition.reason in WARNING_REASONS:
+            warning = _Warning(condition.reason, condition.observed_generation or 0)
+            found[warning] = condition.message
+    return found

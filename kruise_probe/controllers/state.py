@@ -6,10 +6,9 @@ what they know.
 
 Source: controller-runtime pkg/cache and pkg/handler; Kruise's listers and event handlers.
 Differs: keeps derived indexes beside the stores; stores our own writes before their events arrive. The keys of resyncs are
-spread over time. The status of a marker is updated once a second at most.
+spread over time.
 """
 
-import asyncio
 import math
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from functools import partial
@@ -22,7 +21,7 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
+from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
 from kruise_probe.controllers.backlog import COUNT, Backlog
 from kruise_probe.controllers.budget import NoRoom
@@ -64,9 +63,6 @@ RESYNC_KEYS_PER_SECOND: Final = 5000.0
 
 GATHER_SECONDS: Final = 0.05
 """Delay of a node. A plan covers all pods of the node, so changes of several pods share one reconcile."""
-
-STATUS_INTERVAL_SECONDS: Final = 1.0
-"""Minimum time between two status updates of one marker. Thousands of pods may change in it."""
 
 COUNT_SECONDS: Final = 0.2
 """Delay of counting a pod, which is counted once for all of its changes in this time."""
@@ -167,7 +163,7 @@ class Queues:
         """Namespaces with pods that wait in the backlog."""
         self.is_open = False
         self._next_at = -math.inf
-        self._status_not_before: dict[NamespacedName, float] = {}
+        """When the last key of a resync is added."""
 
     def open(self) -> None:
         self.is_open = True
@@ -175,47 +171,35 @@ class Queues:
             queue.is_open = True
 
     def enqueue_pod(self, key: NamespacedName, *, resynced: bool = False) -> None:
-        """Enqueue a pod. Keys of a resync are spread over time, at LOW priority."""
-        self._enqueue(self.pods, key, 0.0, resynced)
+        if resynced:
+            self._add_resynced(self.pods, key)
+        else:
+            self.pods.add(key)
 
     def enqueue_node(self, name: str, *, resynced: bool = False) -> None:
         """Enqueue a node after GATHER_SECONDS; ignore an empty name."""
-        if name:
-            self._enqueue(self.nodes, name, GATHER_SECONDS, resynced)
+        if name and resynced:
+            self._add_resynced(self.nodes, name)
+        elif name:
+            self.nodes.add_after(name, GATHER_SECONDS)
 
     def enqueue_status_of(self, markers: Iterable[NamespacedName]) -> None:
-        """Enqueue status updates after their pause."""
+        """Enqueue markers whose status may change."""
         for marker in markers:
-            self.markers.add_after(marker, self.status_pause_left(marker))
+            self.markers.add(marker)
 
     def enqueue_ending(self, markers: Iterable[CompiledMarker]) -> None:
         """Enqueue markers being deleted: the finalizer may be removed now."""
         for marker in markers:
             self.markers.add_after(marker.key, GATHER_SECONDS)
 
-    def record_status_update(self, key: NamespacedName) -> None:
-        """Record a status update."""
-        now = asyncio.get_running_loop().time()
-        self._status_not_before[key] = now + STATUS_INTERVAL_SECONDS
-
-    def status_pause_left(self, key: NamespacedName) -> float:
-        """Seconds of the pause after the last status update; 0.0 if it is over, within the tolerance of timers."""
-        now = asyncio.get_running_loop().time()
-        left = self._status_not_before.get(key, -math.inf) - now
-        return left if left > CLOCK_SLACK_SECONDS else 0.0
-
-    def forget_status(self, key: NamespacedName) -> None:
-        """Remove a deleted marker."""
-        self._status_not_before.pop(key, None)
-
-    def _enqueue(self, queue: WorkQueue[K], key: K, seconds: float, resynced: bool) -> None:
-        """Enqueue a key after `seconds`; keys of a resync at LOW priority, at most RESYNC_KEYS_PER_SECOND."""
-        if not resynced:
-            queue.add_after(key, seconds)
-        elif queue.is_open and key not in queue.dirty and key not in queue.delayed:
-            now = asyncio.get_running_loop().time()
-            self._next_at = max(self._next_at, now) + 1.0 / RESYNC_KEYS_PER_SECOND
-            queue.add_after(key, self._next_at - now, Priority.LOW)
+    def _add_resynced(self, queue: WorkQueue[K], key: K) -> None:
+        """Add a key at LOW priority, at most RESYNC_KEYS_PER_SECOND of all queues."""
+        if not queue.is_open or key in queue.dirty or key in queue.delayed:
+            return
+        now = loop_time()
+        self._next_at = max(self._next_at, now) + 1.0 / RESYNC_KEYS_PER_SECOND
+        queue.add_after(key, self._next_at - now, Priority.LOW)
 
 
 class State:
@@ -369,26 +353,40 @@ class State:
         if node is None or pod.finished:
             return PodResults(by_provider=is_virtual(node))
         if is_virtual(node):
-            states = (
-                states_of_conditions(pod, claims_of(markers)) if self.options.serverless else {}
-            )
-            return PodResults(states, by_provider=True)
-        left_out, spec = NOTHING_LEFT_OUT, self.specs.get(pod.node)
-        if spec is not None:
-            no_room: Collection[str] = spec.no_room.get(pod.uid, ())
-        else:  # Until the first plan of the node after a restart, the pod's conditions provide it.
-            entry = self.node_index.view(pod.node).entries.get(pod.uid)
-            running = [probe.name for probe in (entry.probes if entry else None) or ()]
-            no_room = reported_without_room(pod, markers, running)
+            of_provider: States = {}
+            if self.options.serverless:
+                of_provider = states_of_conditions(pod, claims_of(markers))
+            return PodResults(of_provider, by_provider=True)
+        hashed = markers
+        if self.spec(pod.node).is_altered:
+            hashed = ()  # the daemon reports hashes of the entries that the API server has changed
+        return PodResults(
+            self.node_index.states_of(pod, hashed),
+            self.leases.why_stale(pod.node),
+            left_out=self._left_out_of(pod, markers),
+        )
+
+    def _left_out_of(self, pod: Pod, markers: Considered) -> Mapping[str, LeftOut]:
+        no_room = self._without_room(pod, markers)
         if (no_room or may_leave_out(markers)) and is_probed(pod):
-            left_out = left_out_of(pod, markers, no_room)
-        # Where the API server changes entries, the daemon reports hashes of the changed ones.
-        states = self.node_index.states_of(pod, () if spec and spec.is_altered else markers)
-        return PodResults(states, self.leases.why_stale(pod.node), left_out=left_out)
+            return left_out_of(pod, markers, no_room)
+        return NOTHING_LEFT_OUT
+
+    def _without_room(self, pod: Pod, markers: Considered) -> Collection[str]:
+        """The markers whose probes do not fit into the node's NodePodProbe.
+
+        Until the first plan of the node after a restart, the pod's conditions provide it.
+        """
+        spec = self.specs.get(pod.node)
+        if spec is not None:
+            return spec.no_room.get(pod.uid, ())
+        running: list[str] = []
+        entry = self.node_index.view(pod.node).entries.get(pod.uid)
+        if entry is not None:
+            running += [probe.name for probe in entry.probes]
+        return reported_without_room(pod, markers, running)
 
     def refusal_of(self, marker: str, pod: NamespacedName) -> str:
         """Why the API server refuses marks of `marker` on a pod, or empty."""
-        refusals = self.refusals.get(pod)
-        if not refusals:
-            return ""
+        refusals = self.refusals.get(pod, {})
         return refusals.get(marker) or refusals.get(EVERY_MARKER, "")
