@@ -12,9 +12,10 @@ groups that are kept, whatever number of groups is left out, except for the list
 Groups are indivisible, so a tenant may get less than its share, by less than one group.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -23,7 +24,7 @@ import msgspec
 from kruise_probe.api.names import ProbeName
 from kruise_probe.api.shares import equal_share
 from kruise_probe.api.v1alpha1 import MAX_OBJECT_BYTES, ContainerProbe, PodProbe, stored_bytes
-from kruise_probe.workqueue.slices import PODS_PER_STEP, Steps, at_once
+from kruise_probe.workqueue.slices import PODS_PER_STEP, Steps
 
 RESERVED_BYTES: Final = 32 * 1024
 """Reserved for metadata, including managedFields."""
@@ -114,14 +115,11 @@ def group_of(marker: str, order: object, probes: tuple[ContainerProbe, ...]) -> 
 def pod_probes(groups: Iterable[Group]) -> PodProbes:
     """The probes of a pod with these groups, in order."""
     groups = tuple(groups)
-    if len(groups) == 1:
-        (group,) = groups
-        return PodProbes(groups, group.probes, group.size_bytes, group.size_bytes)
-    probes: list[ContainerProbe] = []
+    probes: tuple[ContainerProbe, ...] = ()
     for group in groups:
-        probes += group.probes
+        probes += group.probes  # the same object if there is one group
     sizes = [group.size_bytes for group in groups]
-    return PodProbes(groups, tuple(probes), sum(sizes), min(sizes, default=0))
+    return PodProbes(groups, probes, sum(sizes), min(sizes, default=0))
 
 
 def pod_part(entry: PodProbe, of_template: PodProbes, fixed: tuple[ContainerProbe, ...]) -> PodPart:
@@ -132,8 +130,7 @@ def pod_part(entry: PodProbe, of_template: PodProbes, fixed: tuple[ContainerProb
 
 def entry_bytes(entry: PodProbe) -> int:
     """The size of an entry in spec and status."""
-    probes = entry.probes
-    return pod_part(entry, NO_PROBES, ()).own_bytes + _bytes_of(probes)
+    return pod_part(entry, NO_PROBES, ()).own_bytes + _bytes_of(entry.probes)
 
 
 def _bytes_of(probes: Iterable[ContainerProbe]) -> int:
@@ -141,16 +138,6 @@ def _bytes_of(probes: Iterable[ContainerProbe]) -> int:
     for probe in probes:
         size += stored_bytes(probe) + 1 + STATE_BYTES + stored_bytes(probe.name)
     return size
-
-
-def fit(
-    parts: Sequence[PodPart],
-    others: Sequence[PodProbe],
-    current: Sequence[PodProbe],
-    limit_bytes: int = MAX_OBJECT_BYTES,
-) -> FittedSpec:
-    """See `fit_steps`."""
-    return at_once(fit_steps(parts, others, current, limit_bytes))
 
 
 def fit_steps(
@@ -164,14 +151,17 @@ def fit_steps(
     `others` are the entries of other managers. They always stay, and reduce the bytes to divide.
     """
     left_bytes = limit_bytes - RESERVED_BYTES
+    wanted_bytes = 0
     for entry in others:
         left_bytes -= entry_bytes(entry)
     for part in parts:
         left_bytes -= _fixed_bytes(part)
-    if sum(part.size_bytes for part in parts) <= left_bytes:
-        return FittedSpec(in_order([*(part.entry for part in parts), *others]))
-    kept = yield from divide(parts, _running(current), left_bytes)
+        wanted_bytes += part.size_bytes
     entries = [*others]
+    if wanted_bytes <= left_bytes:
+        entries += [part.entry for part in parts]
+        return FittedSpec(in_order(entries))
+    kept = yield from divide(parts, _running(current), left_bytes)
     no_room: dict[str, frozenset[str]] = {}
     shared: dict[frozenset[str], frozenset[str]] = {}
     left_out = 0
@@ -200,8 +190,7 @@ def _fixed_bytes(part: PodPart) -> int:
 def _running(current: Iterable[PodProbe]) -> Kept:
     running: Kept = {}
     for entry in current:
-        markers = {ProbeName.parse(probe.name).marker for probe in entry.probes}
-        running[entry.uid] = markers
+        running[entry.uid] = {ProbeName.parse(probe.name).marker for probe in entry.probes}
     return running
 
 
@@ -239,7 +228,7 @@ def _age(part: PodPart) -> tuple[object, str]:
 
 def _divide(parts: Sequence[PodPart], running: Kept, budget_bytes: int) -> Steps[Kept]:
     namespaces: dict[str, list[PodPart]] = defaultdict(list)
-    wanted: dict[str, int] = defaultdict(int)
+    wanted: Counter[str] = Counter()
     for part in parts:
         namespaces[part.entry.namespace].append(part)
         wanted[part.entry.namespace] += part.size_bytes
@@ -258,8 +247,18 @@ def _divide(parts: Sequence[PodPart], running: Kept, budget_bytes: int) -> Steps
     return allocation.kept
 
 
-_Turn = tuple[bool, int, object, str, PodPart, Group]
-"""Not running yet, bytes that its pod has before it, age, uid; what comes first is taken first."""
+class _Turn(NamedTuple):
+    """What comes first is taken first."""
+
+    is_new: bool
+    bytes_before: int
+    order: object
+    uid: str
+    part: PodPart
+    group: Group
+
+
+_by_turn = itemgetter(slice(4))
 
 
 class _Allocation:
@@ -286,9 +285,9 @@ class _Allocation:
         if not waiting:
             return
         smallest = min(part.of_template.smallest_bytes for part in waiting)
-        turns = merge(*[self._turns(part) for part in waiting], key=lambda turn: turn[:4])
-        for number, (*_, part, group) in enumerate(turns, start=1):
-            self._take(part, group, up_to_bytes)
+        turns = merge(*map(self._turns, waiting), key=_by_turn)
+        for number, turn in enumerate(turns, start=1):
+            self._take(turn.part, turn.group, up_to_bytes)
             if self.total_bytes + smallest > up_to_bytes:
                 return
             if number % GROUPS_PER_STEP == 0:
@@ -296,8 +295,10 @@ class _Allocation:
 
     def _take(self, part: PodPart, group: Group, up_to_bytes: int) -> None:
         uid = part.entry.uid
+        size = group.size_bytes
         before = self._by_pod.get(uid, 0)
-        size = group.size_bytes if before else group.size_bytes + part.own_bytes
+        if not before:
+            size += part.own_bytes
         if self.total_bytes + size <= up_to_bytes:
             self.kept.setdefault(uid, set()).add(group.marker)
             self.total_bytes += size
@@ -307,17 +308,20 @@ class _Allocation:
         """The groups of a pod that are left out, each with whether it is new: running ones first."""
         kept = self.kept.get(part.entry.uid, ())
         running = self._running.get(part.entry.uid, ())
-        left = [group for group in part.of_template.groups if group.marker not in kept]
-        for group in left:
+        new: list[Group] = []
+        for group in part.of_template.groups:
+            if group.marker in kept:
+                continue
             if group.marker in running:
                 yield False, group
-        for group in left:
-            if group.marker not in running:
-                yield True, group
+            else:
+                new.append(group)
+        for group in new:
+            yield True, group
 
     def _turns(self, part: PodPart) -> Iterator[_Turn]:
         uid = part.entry.uid
         start = self._by_pod.get(uid, 0)
         for is_new, group in [*self._left_out(part)]:
-            yield is_new, start, group.order, uid, part, group
+            yield _Turn(is_new, start, group.order, uid, part, group)
             start += group.size_bytes

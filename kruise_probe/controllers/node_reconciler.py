@@ -27,7 +27,7 @@ from kruise_probe.controllers.budget import fit_steps
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import is_virtual
 from kruise_probe.controllers.plan import plan_steps
-from kruise_probe.controllers.state import UNKNOWN_SPEC, State, WrittenSpec
+from kruise_probe.controllers.state import State, WrittenSpec
 from kruise_probe.workqueue.slices import Slices
 
 _probes_left_out: Final = Gauge(
@@ -45,7 +45,9 @@ class NodeReconciler:
     """
 
     def __init__(self, state: State, client: RestClient) -> None:
-        self._state, self._queues, self._client = state, state.queues, client
+        self._state = state
+        self._queues = state.queues
+        self._client = client
         self._slices = Slices()
         self._left_out: Counter[str] = Counter()
         """Probes of all nodes that a limit leaves out, by reason."""
@@ -57,11 +59,13 @@ class NodeReconciler:
             await self._delete(stored)
             self._record(name, None)
             return
-        current = stored.spec.pod_probes if stored is not None else ()
+        current: tuple[PodProbe, ...] = ()
+        owners: tuple[OwnerReference, ...] | None = None
+        if stored is not None:
+            current = stored.spec.pod_probes
+            owners = with_node_owner(stored.metadata.owner_references, _owner(node))
         known = self._state.spec(name)
         wanted, written = await self._decide(name, known, current)
-        present = stored.metadata.owner_references if stored is not None else None
-        owners = with_node_owner(present or (), _owner(node))
         if stored is None or owners is not None or not _is_current(known, wanted, current):
             try:
                 kept = await self._write(node, stored, wanted, owners)
@@ -154,11 +158,12 @@ class NodeReconciler:
     def _record(self, name: str, written: WrittenSpec | None) -> None:
         """Record what is known of the spec; None if the node has none. Enqueue what it concerns."""
         state = self._state
-        before, after = state.spec(name), written or UNKNOWN_SPEC
+        before = state.spec(name)
         if written is None:
             state.specs.pop(name, None)
         else:
             state.specs[name] = written
+        after = state.spec(name)
         if before == after:
             return
         if before.left_out != after.left_out:
@@ -179,9 +184,9 @@ def _is_current(
     known: WrittenSpec, wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...]
 ) -> bool:
     """Whether the current entries are the wanted ones, or what the API server stored for them."""
-    return wanted == current or (
-        known.is_altered and (wanted, current) == (known.sent, known.stored)
-    )
+    if wanted == current:
+        return True
+    return known.is_altered and wanted == known.sent and current == known.stored
 
 
 def _owner(node: Node) -> OwnerReference:

@@ -97,20 +97,23 @@ def plan_steps(
     for number, pod in enumerate(pods, start=1):
         label_set = label_set_of(pod)
         if (label_set is not None or fixed) and may_have_entry(pod):
-            of_pod, of_limits = _template_of(pod, label_set, templates)
+            template = _template_of(pod, label_set, templates)
             if is_probed(pod):
-                left_out.update(of_limits)
-            stays = fixed.get(pod.uid, ()) if pod.active else ()
-            probes = of_pod.probes + stays
+                left_out.update(template.left_out)
+            stays: tuple[ContainerProbe, ...] = ()
+            if pod.active:
+                stays = fixed.get(pod.uid, ())
+            probes = template.probes.probes + stays
             if probes:
                 entry = PodProbe(pod.name, pod.namespace, pod.uid, pod.ip, probes)
-                parts.append(pod_part(entry, of_pod, stays))
+                parts.append(pod_part(entry, template.probes, stays))
         if number % PODS_PER_STEP == 0:
             yield
+    entries = [part.entry for part in parts]
     others: list[PodProbe] = []
     if namespace:
         others += [entry for entry in current if entry.namespace != namespace]
-    return Plan(in_order([*(part.entry for part in parts), *others]), parts, others, left_out)
+    return Plan(in_order(entries + others), parts, others, left_out)
 
 
 def _template_of(pod: Pod, label_set: LabelSet | None, known: dict[object, _Template]) -> _Template:
@@ -119,14 +122,15 @@ def _template_of(pod: Pod, label_set: LabelSet | None, known: dict[object, _Temp
     key = (label_set, pod.containers, pod.started, pod.paused, pod.deleting)
     template = known.get(key)
     if template is None:
-        considered = label_set.considered
-        probes = NO_PROBES if pod.paused else _probes_of_pod(pod, considered)
-        template = known[key] = _Template(probes, _left_out(pod, label_set))
+        template = _Template(_probes_of_pod(pod, label_set.considered), _left_out(pod, label_set))
+        known[key] = template
     return template
 
 
 def _probes_of_pod(pod: Pod, considered: tuple[CompiledMarker, ...]) -> PodProbes:
     """The probes of a pod that can be probed, ordered by marker and by position in the marker's list."""
+    if pod.paused:
+        return NO_PROBES
     groups: list[Group] = []
     for marker in select(considered).considered:
         if marker.paused:
@@ -159,11 +163,8 @@ _EntryKey = tuple[int, tuple[Container, ...], frozenset[str], bool]
 
 def _size(key: _EntryKey, group: Group) -> int:
     _, containers, started, _ = key
-    return (
-        containers_bytes(containers)
-        + sizes_of(started)
-        + decoded_bytes(msgspec.json.encode(group.probes))
-    )
+    probes = decoded_bytes(msgspec.json.encode(group.probes))
+    return probes + containers_bytes(containers) + sizes_of(started)
 
 
 _entries = Cache[_EntryKey, Group](_size)
@@ -205,12 +206,13 @@ def _unfinished(
     """The markers being deleted whose marks are still on pods of this node."""
     unfinished: set[NamespacedName] = set()
     for number, pod in enumerate(pods, start=1):
+        considered: tuple[CompiledMarker, ...] = ()
         label_set = label_set_of(pod)
-        stale = StaleMarks(pod, claims_of(label_set.considered if label_set is not None else ()))
+        if label_set is not None:
+            considered = label_set.considered
+        stale = StaleMarks(pod, claims_of(considered))
         for marker in ending:
-            if marker.key.namespace != pod.namespace or marker.key in unfinished:
-                continue
-            if stale.has_any_of(marker):
+            if marker.key.namespace == pod.namespace and stale.has_any_of(marker):
                 unfinished.add(marker.key)
         if number % PODS_PER_STEP == 0:
             yield

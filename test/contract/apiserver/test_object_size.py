@@ -19,6 +19,7 @@ from kruise_probe.api.v1alpha1 import (
 from kruise_probe.controllers import budget
 from kruise_probe.daemon import status as daemon_status
 from kruise_probe.daemon.status import METADATA_BYTES
+from kruise_probe.workqueue.slices import at_once
 
 PROBES = ("game#idle", "game#healthy", "game#players")
 PROBE = Probe(exec=ExecAction(command=("sh", "-c", "cat /state")), period_seconds=10)
@@ -100,5 +101,5 @@ async def test_the_largest_spec_of_the_manager_leaves_room_for_every_state(api: 
     for entry in spec.pod_probes:
         group = budget.group_of("game", 0, entry.probes)
         parts.append(budget.pod_part(entry, budget.pod_probes([group]), ()))
-    entries = budget.fit(parts, (), ()).entries
+    entries = at_once(budget.fit_steps(parts, (), ())).entries
     await store(api, NodePodProbeSpec(entries), "fine")

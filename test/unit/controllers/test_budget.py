@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ from kruise_probe.controllers.budget import (
     PodPart,
     divide,
     entry_bytes,
-    fit,
+    fit_steps,
     pod_probes,
 )
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
@@ -41,6 +41,10 @@ def planned(pods: int, *markers: CompiledMarker) -> Plan:
     for each in markers:
         matching.set_marker(each)
     return at_once(plan_steps(of, matching.label_set_of, ()))
+
+
+def fit(*args: Any) -> FittedSpec:
+    return at_once(fit_steps(*args))
 
 
 def object_bytes(entries: Iterable[PodProbe]) -> int:
