@@ -75,7 +75,11 @@ class Backlog:
         if pod.namespace in self._waiting:
             self._waiting[pod.namespace].pop(pod, None)
 
-    def take(self, namespace: str, most: int) -> Iterator[tuple[NamespacedName | EndOfPods, Visit]]:
+    def take(
+        self,
+        namespace: str,
+        most: int,
+    ) -> Iterator[tuple[NamespacedName | EndOfPods, Visit]]:
         """Remove and yield at most so many."""
         waiting = self._waiting.get(namespace)
         for _ in range(most):

@@ -48,7 +48,9 @@ def verdict_of(state: ContainerProbeState | None) -> tuple[bool, str]:
     message = state.message or ""
     if state.state == ProbeState.UNKNOWN:
         reason = message.partition(":")[0]
-        return False, reason if reason in CAUSES else ""
+        if reason not in CAUSES:
+            reason = ""
+        return False, reason
     if _STUCK.match(message):
         return False, EXEC_STUCK
     return state.state in (ProbeState.SUCCEEDED, ProbeState.FAILED), ""
@@ -58,4 +60,6 @@ def cause_on(probe: CompiledProbe, pod: Pod, *, is_absent: bool) -> str:
     """Why a probe cannot have a state on a pod; `is_absent`: the node never showed a sign of a daemon."""
     if pod.container(probe.container) is None:
         return CONTAINER_NOT_FOUND
-    return NO_DAEMON if is_absent else ""
+    if is_absent:
+        return NO_DAEMON
+    return ""

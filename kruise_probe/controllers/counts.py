@@ -19,7 +19,7 @@ from kruise_probe.api.messages import searched_part
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.v1alpha1 import PodProbe, ProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, ProbeState
 from kruise_probe.controllers.causes import Verdicts, cause_on, verdict_of
 from kruise_probe.controllers.claims import ClaimConflict, Claims, claims_with_container
 from kruise_probe.controllers.compiled import CompiledMarker
@@ -311,14 +311,18 @@ def verdicts_on(
 
 
 def invalid_values(
-    pod: Pod, claims: Claims, states: States
+    pod: Pod,
+    claims: Claims,
+    states: States,
 ) -> Mapping[str, Sequence[InvalidValue]]:
     """The keys for which the current messages of `pod` have no valid value, by the name of the probe."""
     found: dict[str, list[InvalidValue]] = {}
     for claim in claims_with_container(pod, claims).claims:
         state = states.get(claim.name)
-        wanted = claim.wanted.get(state.state) if state is not None else None
-        if state is None or not wanted:
+        if state is None:
+            continue
+        wanted = claim.wanted.get(state.state)
+        if not wanted:
             continue
         searched = searched_part(state.message or "", failed=state.state == ProbeState.FAILED)
         probe = ProbeName.parse(claim.name).probe
@@ -331,14 +335,15 @@ def invalid_values(
 
 def is_current(marker: CompiledMarker, pod: Pod, entry: PodProbe | None, *, paused: bool) -> bool:
     """Whether the node's NodePodProbe holds exactly this marker's probes of the pod."""
-    wanted = () if paused else probes_of_marker(marker, pod.containers, pod.started).probes
+    wanted: tuple[ContainerProbe, ...] = ()
+    if not paused:
+        wanted = probes_of_marker(marker, pod.containers, pod.started).probes
     if entry is None:
         return not wanted
     if wanted and entry.ip != pod.ip:
         return False
-    current = entry.probes
-    if current == wanted:
+    if entry.probes == wanted:
         return True
     name = marker.key.name
-    ours = [probe for probe in current if ProbeName.parse(probe.name).marker == name]
+    ours = [probe for probe in entry.probes if ProbeName.parse(probe.name).marker == name]
     return tuple(ours) == wanted

@@ -188,7 +188,9 @@ def entry_too_large(marker: CompiledMarker, containers: Collection[str]) -> bool
 
 
 def left_out_of(
-    pod: Pod, markers: tuple[CompiledMarker, ...], no_room: Collection[str]
+    pod: Pod,
+    markers: tuple[CompiledMarker, ...],
+    no_room: Collection[str],
 ) -> Mapping[str, LeftOut]:
     """Why probes of `pod` are left out, by the marker's name.
 
@@ -218,7 +220,9 @@ def may_leave_out(markers: Collection[CompiledMarker]) -> bool:
 
 
 def reported_without_room(
-    pod: Pod, markers: tuple[CompiledMarker, ...], running: Collection[str]
+    pod: Pod,
+    markers: tuple[CompiledMarker, ...],
+    running: Collection[str],
 ) -> Collection[str]:
     """The names of the markers whose conditions on `pod` have the reason REASON_NO_ROOM.
 

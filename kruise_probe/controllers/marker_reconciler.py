@@ -308,7 +308,9 @@ class MarkerReconciler:
         return None
 
     async def _write_finalizers(
-        self, marker: PodProbeMarker, finalizers: tuple[str, ...]
+        self,
+        marker: PodProbeMarker,
+        finalizers: tuple[str, ...],
     ) -> PodProbeMarker | None:
         """Write the finalizers; return None on a conflict, as others write finalizers too."""
         body = {"metadata": {"resourceVersion": marker.resource_version, "finalizers": finalizers}}

@@ -80,7 +80,10 @@ class NodeReconciler:
         self._record(name, written)
 
     async def _decide(
-        self, name: str, known: WrittenSpec, current: tuple[PodProbe, ...]
+        self,
+        name: str,
+        known: WrittenSpec,
+        current: tuple[PodProbe, ...],
     ) -> tuple[tuple[PodProbe, ...], WrittenSpec]:
         """The entries that the node should have, and what is then known of them."""
         state = self._state
@@ -181,7 +184,9 @@ class NodeReconciler:
 
 
 def _is_current(
-    known: WrittenSpec, wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...]
+    known: WrittenSpec,
+    wanted: tuple[PodProbe, ...],
+    current: tuple[PodProbe, ...],
 ) -> bool:
     """Whether the current entries are the wanted ones, or what the API server stored for them."""
     if wanted == current:

@@ -116,7 +116,11 @@ def plan_steps(
     return Plan(in_order(entries + others), parts, others, left_out)
 
 
-def _template_of(pod: Pod, label_set: LabelSet | None, known: dict[object, _Template]) -> _Template:
+def _template_of(
+    pod: Pod,
+    label_set: LabelSet | None,
+    known: dict[object, _Template],
+) -> _Template:
     if label_set is None:
         return _Template(NO_PROBES, {})
     key = (label_set, pod.containers, pod.started, pod.paused, pod.deleting)
@@ -201,7 +205,9 @@ def _entry_of(marker: CompiledMarker, key: _EntryKey) -> Group:
 
 
 def _unfinished(
-    pods: Sequence[Pod], label_set_of: LabelSetOf, ending: Sequence[CompiledMarker]
+    pods: Sequence[Pod],
+    label_set_of: LabelSetOf,
+    ending: Sequence[CompiledMarker],
 ) -> Steps[set[NamespacedName]]:
     """The markers being deleted whose marks are still on pods of this node."""
     unfinished: set[NamespacedName] = set()

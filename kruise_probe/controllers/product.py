@@ -24,27 +24,26 @@ from kruise_probe.workqueue.controller import Controller
 def build(manager: Manager, options: ManagerOptions) -> Informers:
     """Add the controllers to `manager`; start nothing."""
     state = State(manager, options)
-    informers, queues = state.informers, state.queues
+    queues = state.queues
+    informers = state.informers
     informers.markers.add_event_handler(MarkerEvents(state))
     informers.pods.add_event_handler(PodEvents(state))
     informers.nodes.add_event_handler(NodeEvents(state))
     informers.node_pod_probes.add_event_handler(NodePodProbeEvents(state))
     informers.leases.add_event_handler(LeaseEvents(state))
 
-    manager.on_lead = state.queues.open
-    client, recorder = manager.rest, manager.events
+    manager.on_lead = queues.open
+    client = manager.rest
     nodes = NodeReconciler(state, client)
-    pods = PodReconciler(state, client, recorder)
-    markers = MarkerReconciler(state, client, recorder)
+    pods = PodReconciler(state, client, manager.events)
+    markers = MarkerReconciler(state, client, manager.events)
     daemons = DaemonReconciler(state, client)
     visits = VisitReconciler(state)
-    manager.services.append(Controller(queue=queues.visits, reconcile=visits.reconcile, workers=1))
+    manager.services.append(Controller(queues.visits, visits.reconcile, workers=1))
     manager.controllers += (
-        Controller(queue=queues.daemons, reconcile=daemons.reconcile, workers=4),
-        Controller(queue=queues.nodes, reconcile=nodes.reconcile, workers=options.node_workers),
-        Controller(queue=queues.pods, reconcile=pods.reconcile, workers=options.pod_workers),
-        Controller(
-            queue=queues.markers, reconcile=markers.reconcile, workers=options.marker_workers
-        ),
+        Controller(queues.daemons, daemons.reconcile, workers=4),
+        Controller(queues.nodes, nodes.reconcile, workers=options.node_workers),
+        Controller(queues.pods, pods.reconcile, workers=options.pod_workers),
+        Controller(queues.markers, markers.reconcile, workers=options.marker_workers),
     )
     return informers

@@ -69,13 +69,7 @@ class Controller(Generic[K]):
     level-triggered, so the next process derives the remaining work from the objects.
     """
 
-    def __init__(
-        self,
-        *,
-        queue: WorkQueue[K],
-        reconcile: Reconcile[K],
-        workers: int,
-    ) -> None:
+    def __init__(self, queue: WorkQueue[K], reconcile: Reconcile[K], *, workers: int) -> None:
         self.name = queue.name
         self._queue = queue
         self._reconcile = reconcile
