@@ -1,6 +1,8 @@
 """CPU of the manager for the tenth event of each kind, in one process without an API server, until it is at rest.
 
-A kind's nine events before it fill the caches. Each size runs in a process of its own.
+The nine events before it fill the caches. A figure is the least of the tenth and the four after it, as other work of the machine
+only adds to it. Each size runs in a process of its own. No work of other causes is measured: the first event waits until the
+resync of the new leader has ended, and no daemon becomes silent, for which the Leases of all nodes would be read.
 """
 
 import asyncio
@@ -10,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import pytest
 import structlog
 from support.builders import lease_wire, marker_wire, node_wire, pod_wire, probe_wire, state_wire
 from support.steps import Cluster
@@ -18,14 +21,22 @@ from benchmarks.reporting import Row, emit, interpreter
 from benchmarks.scale import until
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.controllers import daemon_reconciler
 from kruise_probe.runtime.process import tune_garbage_collector
 
-EVENTS = 10
+WARM = 9
+MEASURED = 5
+EVENTS = WARM + MEASURED
+MAX_RATIO = 1.3
+"""Of the figures of a size to those of the first."""
 TEAM = 50
 """Pods that the marker of a team selects. Each team has one event of each kind."""
 BETWEEN_SECONDS = 0.3
 REST_SECONDS = 2.0
 """Longer than the pause between two updates of a marker's status."""
+
+IDLE_MICROSECONDS = 1000
+"""Of a rest in which nothing is left to do."""
 
 FINALIZER = "kruise.io/node-pod-probe-cleanup"
 
@@ -117,25 +128,48 @@ async def _one_size(nodes: int, pods: int) -> Row:
     cluster = _cluster(nodes, pods)
     tune_garbage_collector()
     row: Row = {"benchmark": "events", "nodes": nodes, "pods": pods}
-    async with cluster.running():
-        await until(lambda: cluster.writes["NodePodProbe"] >= nodes)
-        await asyncio.sleep(REST_SECONDS)
-        _put_results(cluster)
-        await asyncio.sleep(2 * REST_SECONDS)
-        row["idle_us"] = await _cost_of(cluster, lambda: None)
-        for kind, event in KINDS.items():
-            for number in range(EVENTS - 1):
-                event(cluster, number)
-                await asyncio.sleep(BETWEEN_SECONDS)
-            await asyncio.sleep(REST_SECONDS)
-            row[f"{kind}_us"] = await _cost_of(cluster, partial(event, cluster, EVENTS - 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(daemon_reconciler, "STALE_SECONDS", 3600.0)
+        await _measure_events(cluster, row)
     row["python"] = interpreter()
     return row
 
 
+async def _measure_events(cluster: Cluster, row: Row) -> None:
+    nodes = row["nodes"]
+    async with cluster.running():
+        await until(lambda: cluster.writes["NodePodProbe"] >= nodes)
+        await asyncio.sleep(REST_SECONDS)
+        _put_results(cluster)
+        row["idle_us"] = await _rest(cluster)
+        for kind, event in KINDS.items():
+            for number in range(WARM):
+                event(cluster, number)
+                await asyncio.sleep(BETWEEN_SECONDS)
+            await asyncio.sleep(REST_SECONDS)
+            costs = [
+                await _cost_of(cluster, partial(event, cluster, number))
+                for number in range(WARM, EVENTS)
+            ]
+            row[f"{kind}_us"] = min(costs)
+
+
+async def _rest(cluster: Cluster) -> int:
+    """Wait until the resync of the new leader ends. Return the microseconds of a rest."""
+    idle = IDLE_MICROSECONDS
+    while idle >= IDLE_MICROSECONDS:
+        idle = await _cost_of(cluster, lambda: None)
+    return idle
+
+
 async def measure(sizes: tuple[tuple[int, int], ...]) -> list[Row]:
-    """A row for each size; from the second on with the ratios to the first."""
+    """A row for each size; from the second on with the ratios to the first.
+
+    Raises:
+        AssertionError: a ratio is over MAX_RATIO.
+    """
     rows: list[Row] = []
+    too_large: list[str] = []
     for nodes, pods in sizes:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -149,9 +183,13 @@ async def measure(sizes: tuple[tuple[int, int], ...]) -> list[Row]:
         row = msgspec.json.decode(output)
         if rows:
             for kind in KINDS:
-                row[f"{kind}_ratio"] = round(row[f"{kind}_us"] / rows[0][f"{kind}_us"], 2)
+                ratio = round(row[f"{kind}_us"] / rows[0][f"{kind}_us"], 2)
+                row[f"{kind}_ratio"] = ratio
+                if ratio > MAX_RATIO:
+                    too_large.append(f"{kind} with {pods} pods: {ratio}")
         rows.append(row)
         emit(row)
+    assert not too_large, f"ratios over {MAX_RATIO}: {'; '.join(too_large)}"
     return rows
 
 
