@@ -21,6 +21,7 @@ from kruise_probe.cli.query import (
     print_view,
 )
 from kruise_probe.cli.reading import Reader
+from kruise_probe.cli.screen import Scroll, keys
 from kruise_probe.cli.tables import screen_text, status_lines
 from kruise_probe.cli.terminal import Terminal
 from kruise_probe.inspection.snapshot import Snapshot
@@ -88,6 +89,8 @@ def status(flags: StatusFlags) -> int:
     NODE     node of the pod; narrow terminals show neither LAST nor NODE
     MESSAGE  output of the probe, or why it failed
 
+    On a terminal, --watch scrolls with the arrows, PgUp and PgDn, and ends with q.
+
     Reads only. The exit code is 0 even if a marker has problems; -o json lists them. All reasons:
 
     \b
@@ -145,24 +148,33 @@ async def _watch(flags: StatusFlags, reader: Reader, first: Snapshot) -> int:
 
 
 async def _show_screen(current: GetView, changed: asyncio.Event, flags: StatusFlags) -> None:
-    """Draw until cancelled.
+    """Draw until the key q, or until cancelled.
 
     Raises:
         Signalled: the terminal is closed; its SIGHUP may arrive later or never.
     """
     wide = flags.output == "wide"
+    scroll = Scroll()
+    pressed = asyncio.Event()
+    ended = False
+
+    def press(key: str) -> None:
+        nonlocal ended
+        ended = ended or key == "quit"
+        scroll.press(key)
+        pressed.set()
+        changed.set()
+
     try:
         try:
             _draw(_ENTER_SCREEN)
-            while True:
-                changed.clear()
-                text = screen_text(
-                    current(),
-                    Terminal.of_stdout(),
-                    wide=wide,
-                )
-                _draw("\x1b[H" + text.replace("\n", "\x1b[K\r\n") + "\x1b[J")
-                await _wait_for_update(changed)
+            with keys(press):
+                while not ended:
+                    changed.clear()
+                    pressed.clear()
+                    text = screen_text(current(), Terminal.of_stdout(), scroll, wide=wide)
+                    _draw("\x1b[H" + text.replace("\n", "\x1b[K\r\n") + "\x1b[K\x1b[J")
+                    await _wait_for_update(changed, pressed)
         finally:
             _draw(_LEAVE_SCREEN)
     except OSError as error:
@@ -193,11 +205,14 @@ async def _print_changes(current: GetView, changed: asyncio.Event, flags: Status
                     click.echo("---" if flags.output == "yaml" else "")
                 flags.print(view)
             shown = view
-        await _wait_for_update(changed)
+        await _wait_for_update(changed, asyncio.Event())
 
 
-async def _wait_for_update(changed: asyncio.Event) -> None:
-    await asyncio.sleep(MIN_REDRAW_SECONDS)
+async def _wait_for_update(changed: asyncio.Event, pressed: asyncio.Event) -> None:
+    """Return after a key at once, after a change when the last update is old enough, and in any case after a while."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(MIN_REDRAW_SECONDS):
+            await pressed.wait()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(MAX_REDRAW_SECONDS - MIN_REDRAW_SECONDS):
             await changed.wait()

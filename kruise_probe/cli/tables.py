@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.times import age, parse_time
-from kruise_probe.cli.terminal import Cell, Terminal
+from kruise_probe.cli.screen import Scroll
+from kruise_probe.cli.terminal import Cell, Terminal, head
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import ExplanationView, TraceView
 from kruise_probe.inspection.link import Link, LinkState
@@ -26,6 +27,8 @@ from kruise_probe.inspection.views import (
 
 MAX_PROBLEMS: Final = 8
 MAX_NAMES: Final = 3
+LEAST_POD_LINES: Final = 6
+"""The title of a marker in two lines, the heading of its table, and three rows."""
 LAST_RESULT: Final = "last result"
 STILL_SET: Final = "still set"
 NOT_A_RESULT: Final = "not a result"
@@ -46,7 +49,7 @@ _COMMAND: Final = re.compile("[:;] (?=kubectl |kruise-probe )")
 
 
 def _remedy(text: str, terminal: Terminal, indent: str) -> Iterator[str]:
-    """A remedy. Each command at its end is a line that can be copied; --watch wraps it, because its screen cannot scroll."""
+    """A remedy. Each command at its end is a line that can be copied; --watch wraps it, because its screen has a fixed width."""
     prose, *commands = _COMMAND.split(text)
     if prose:
         yield from terminal.paragraph(
@@ -63,26 +66,42 @@ def _remedy(text: str, terminal: Terminal, indent: str) -> Iterator[str]:
         )
 
 
-def screen_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
+def screen_text(view: StatusView, terminal: Terminal, scroll: Scroll, *, wide: bool) -> str:
     """What `--watch` draws: a header, and markers with problems first, broken ones before waiting ones.
 
-    What is below the screen is counted.
+    Without room for all of it, problems come before pods, and both scroll.
     """
     ordered = sorted(view.markers, key=_urgency)
-    head = list(_screen_head(view, ordered, terminal))
-    room = terminal.height - 1 - len(head)
-    lines = head + _fitting(
-        view,
-        ordered,
-        room,
-        terminal,
-        wide=wide,
-    )
-    last = terminal.height - 1
-    more = len(lines) - last
-    if more > 1:
-        lines[last:] = [f"… {more} more lines: enlarge the terminal, or name one marker"]
-    return "\n".join(lines)
+    lines = list(_screen_head(view, ordered, terminal))
+    room = terminal.height - len(lines)
+    shown = msgspec.structs.replace(view, markers=ordered, notes=[])
+    whole = list(status_lines(shown, terminal, wide=wide))
+    if len(whole) <= room:
+        return "\n".join(lines + whole)
+    problems = list(_problems_of_all(ordered, terminal))
+    pods = list(_pods_of_all(shown, terminal, wide=wide))
+    first, second = scroll.windows(problems, pods, room - 2, least=LEAST_POD_LINES)
+    lines += [*first, "", *second] if first else second
+    lines += [""] * (terminal.height - 1 - len(lines))
+    keys = "Arrows and PgUp, PgDn scroll, q ends"
+    if scroll.below:
+        keys = f"… {plural(scroll.below, 'more line')}. {keys}"
+    return "\n".join([*lines, head(keys, terminal.width)])
+
+
+def _problems_of_all(markers: Sequence[MarkerView], terminal: Terminal) -> Iterator[str]:
+    for marker in markers:
+        if len(markers) > 1 and marker.problems:
+            yield terminal.paint(f"{marker.namespace}/{marker.name}", "strong")
+        yield from _problem_lines(marker.problems, terminal)
+
+
+def _pods_of_all(view: StatusView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
+    """All markers with their pods, without their problems."""
+    now = _time_of(view)
+    for marker in view.markers:
+        yield from _title_lines(marker, terminal, wide=wide)
+        yield from _pod_table(marker, terminal, now, wide=wide)
 
 
 def _urgency(marker: MarkerView) -> str:
@@ -108,76 +127,24 @@ def _screen_head(
     yield ""
 
 
-def _fitting(
-    view: StatusView,
-    markers: Sequence[MarkerView],
-    room: int,
-    terminal: Terminal,
-    *,
-    wide: bool,
-) -> list[str]:
-    """The markers in the longest form that has at most `room` lines and one more.
-
-    Without room for everything, only pods with problems are listed, so a marker without problems has one line; those lines may
-    be below the screen. If the problems do not fit either, no pods are listed, and the problems of the last markers have
-    one line each.
-    """
-
-    def full(shown: Sequence[MarkerView], *, wide: bool = False) -> list[str]:
-        without_notes = msgspec.structs.replace(
-            view,
-            markers=list(shown),
-            notes=[],
-        )
-        return list(status_lines(without_notes, terminal, wide=wide))
-
-    lines = full(markers, wide=wide)
-    if len(lines) <= room + 1:
-        return lines
-    healthy = sum(not marker.problems for marker in markers)
-    room += max(1, healthy)
-    lines = full([_with_broken_pods(marker) for marker in markers])
-    count = min(len(markers), terminal.height // 3)  # a problem has three lines or more
-    brief = [list(_brief_lines(marker, terminal)) for marker in markers]
-    while len(lines) > room and count >= 0:
-        without_pods = [msgspec.structs.replace(marker, pods=[]) for marker in markers[:count]]
-        lines = [
-            *full(without_pods),
-            *chain(*brief[count:]),
-        ]
-        count -= 1
-    return lines
-
-
 def _broken_pods(marker: MarkerView) -> set[str]:
     return {problem.pod for problem in marker.problems if problem.severity == LinkState.BROKEN}
 
 
-def _with_broken_pods(marker: MarkerView) -> MarkerView:
-    """The marker without the other pods."""
-    broken = _broken_pods(marker)
-    pods = [pod for pod in marker.pods if pod.name in broken]
-    return msgspec.structs.replace(marker, pods=pods)
-
-
-def _brief_lines(marker: MarkerView, terminal: Terminal) -> Iterator[str]:
-    """A line for each cause; one for a marker without problems."""
-    name = f"{marker.namespace}/{marker.name}  "
-    if not marker.problems:
-        yield from terminal.paragraph(Cell(name, "strong"), _counts(marker.counts))
-    for group in _by_cause(marker.problems):
-        yield from terminal.paragraph(_severity(group[0]), f"{name}{_heading(group)}")
-
-
 def status_lines(view: StatusView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
     """The problems and results of all markers."""
-    now = parse_time(view.time)
-    assert now is not None, "our own stamp"
+    now = _time_of(view)
     yield from _notes(view.notes, terminal)
     for number, marker in enumerate(view.markers):
         if number and (marker.problems or marker.pods):
             yield ""
         yield from _marker_lines(marker, terminal, now, wide=wide)
+
+
+def _time_of(view: StatusView) -> datetime:
+    now = parse_time(view.time)
+    assert now is not None, "our own stamp"
+    return now
 
 
 def _counts(counts: CountsView, matching: int = 0) -> str:
@@ -192,15 +159,18 @@ def _counts(counts: CountsView, matching: int = 0) -> str:
 def _marker_lines(
     marker: MarkerView, terminal: Terminal, now: datetime, *, wide: bool
 ) -> Iterator[str]:
+    yield from _title_lines(marker, terminal, wide=wide)
+    yield from _problem_lines(marker.problems, terminal)
+    yield from _pod_table(marker, terminal, now, wide=wide)
+
+
+def _title_lines(marker: MarkerView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
     pods = _counts(marker.counts, len(marker.pods))
     name = f"{marker.namespace}/{marker.name}"
     yield from terminal.paragraph(Cell(f"{name}  ", "strong"), f"{marker.selector}  {pods}")
     if wide:
         yield from _probe_table(marker, terminal)
         yield ""
-    yield from _problem_lines(marker.problems, terminal)
-    if marker.pods:
-        yield from _pod_table(marker, terminal, now, wide=wide)
 
 
 def _probe_table(marker: MarkerView, terminal: Terminal) -> Iterator[str]:

@@ -59,16 +59,17 @@ def run(
         return 0
 
     try:
-        return asyncio.run(until_signal(use()))
+        code = asyncio.run(until_signal(use()))
     except Signalled:
-        if check_seconds is None:
-            click.echo(f"stopped after {changes.count} changes; no process and no file is left")
-        return 0 if check_seconds is None else INTERRUPTED
+        code = 0 if check_seconds is None else INTERRUPTED
     except (*_KNOWN_ERRORS, BaseExceptionGroup) as error:
         known = _known_error(error)
         if known is None:
             raise
         raise click.ClickException(str(known) or type(known).__name__) from error
+    if check_seconds is None:
+        click.echo(f"stopped after {changes.count} changes; no process and no file is left")
+    return code
 
 
 def _documents(files: tuple[Path, ...], *, no_sample: bool) -> list[LoadedObject]:

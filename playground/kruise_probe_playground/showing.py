@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from shlex import quote
 
@@ -13,6 +14,7 @@ from rich.live import Live
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.api.times import utc_now
 from kruise_probe.cli.reading import Reader
+from kruise_probe.cli.screen import Scroll, keys
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.inspection.snapshot import Snapshot
@@ -22,7 +24,7 @@ from kruise_probe_playground.node.pods import NODE_PODS
 from kruise_probe_playground.rows import PodRow, ProblemSummary, pod_rows, summaries
 from kruise_probe_playground.session import Playground
 from kruise_probe_playground.ticker import POD_EVENTS, Line, PodEvent, changes, event_line
-from kruise_probe_playground.view import LiveView, plain_line
+from kruise_probe_playground.view import FOLDED_HINT, HINTS_SECONDS, LiveView, plain_line
 
 SETTLE_SECONDS = 0.2
 """A result reaches the pod in a second write. After this delay both are one change."""
@@ -33,7 +35,7 @@ DRAWS_PER_SECOND = 4
 
 
 def hints(playground: Playground) -> list[str]:
-    """Commands for a second terminal, one a line, short enough to be copied from 60 columns, and how to stop.
+    """Commands for a second terminal, one a line, short enough to be copied from 60 columns.
 
     A label follows `;`, because a zsh without INTERACTIVE_COMMENTS passes the words of a comment to the command.
     """
@@ -51,7 +53,6 @@ def hints(playground: Playground) -> list[str]:
             lines.append(f"kubectl exec {pod.name} -- sh -c 'echo 5 > players'; # change it")
         else:
             lines.append(f"kubectl exec -it {pod.name}{where} -- sh; # change it")
-    lines.append("# Ctrl-C here: stop")
     return lines
 
 
@@ -151,32 +152,43 @@ class ChangeLog:
 
 
 async def show_live(playground: Playground, changes: ChangeLog, console: Console) -> None:
-    """Draw until cancelled."""
+    """Draw until the key q, or until cancelled."""
     board = Board(playground.client, changes.add)
+    scroll = Scroll()
+    pressed: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    fold_at = loop.time() + HINTS_SECONDS
 
     def view() -> LiveView:
-        lines = list(changes.lines)
-        return LiveView(
-            board.rows,
-            lines,
-            hints(playground),
-            utc_now(),
-            board.problems,
-        )
+        shown = [FOLDED_HINT]
+        if loop.time() < fold_at:
+            shown = [*hints(playground), "# here: arrows scroll, c folds this, q stops"]
+        return LiveView(board.rows, list(changes.lines), shown, utc_now(), board.problems, scroll)
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(board.run(), name="board")
-        with Live(
-            view(),
-            console=console,
-            screen=True,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        ) as live:
-            while True:
-                await asyncio.sleep(1 / DRAWS_PER_SECOND)
+        following = group.create_task(board.run(), name="board")
+        with (
+            keys(pressed.put_nowait),
+            Live(
+                view(),
+                console=console,
+                screen=True,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            ) as live,
+        ):
+            key = ""
+            while key != "quit":
+                key = ""
+                with suppress(TimeoutError):
+                    key = await asyncio.wait_for(pressed.get(), 1 / DRAWS_PER_SECOND)
+                scroll.press(key)
+                if key == "commands":
+                    folded = loop.time() >= fold_at
+                    fold_at = loop.time() + (HINTS_SECONDS if folded else 0)
                 live.update(view(), refresh=True)
+        following.cancel()
 
 
 async def show_lines(
@@ -186,7 +198,7 @@ async def show_lines(
     written: set[str] = set()
 
     def write_line(line: Line | None) -> None:
-        for hint in hints(playground):
+        for hint in (*hints(playground), "# Ctrl-C here: stop"):
             if hint not in written:
                 written.add(hint)
                 write(hint)

@@ -9,10 +9,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from kruise_probe.api.times import age
+from kruise_probe.cli.screen import Scroll
 from kruise_probe_playground.rows import Mark, PodRow, ProbeRow, ProblemSummary
 from kruise_probe_playground.ticker import Line
 
@@ -21,12 +23,17 @@ CHECK_FROM_COLUMNS = 120
 
 CHECK_COLUMNS = 40
 
-MAX_PROBLEMS = 3
+MIN_POD_LINES = 5
 
 MIN_TICKER_LINES = 3
 
 ALL_HINTS_FROM_LINES = 20
 """Lower terminals show the first hint only."""
+
+HINTS_SECONDS = 60
+"""Then the hints fold to one line."""
+
+FOLDED_HINT = "c: commands to try   arrows, PgUp, PgDn: scroll   q: stop"
 
 _STYLES = {"Succeeded": "green", "Failed": "red", "Unknown": "yellow"}
 _TONES = {
@@ -39,101 +46,71 @@ _TONES = {
 Stamped = tuple[datetime, Line]
 
 
+Lines = Sequence[Sequence[Segment]]
+
+
 class LiveView(NamedTuple):
-    """A renderable that fills the terminal."""
+    """A renderable that fills the terminal. Problems and pods scroll; what else there is keeps its place."""
 
     rows: Sequence[PodRow]
     lines: Sequence[Stamped]
     hints: Sequence[str]
     now: datetime
-    problems: Sequence[ProblemSummary] = ()
+    problems: Sequence[ProblemSummary]
+    scroll: Scroll
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height = options.height or console.height
-        shown = self.hints if height >= ALL_HINTS_FROM_LINES else self.hints[:1]
-        hints = Group(*(Text(hint, style="dim", overflow="fold") for hint in shown))
-        problems = Group(*_problem_lines(self.problems))
-        fixed = _height(console, options, hints) + _height(console, options, problems) + 2
-        pods = self._pods(
-            height - fixed - MIN_TICKER_LINES,
-            width=options.max_width,
-        )
-        room = max(height - fixed - _height(console, options, pods), 0)
-        lines = [ticker_line(line) for line in self.lines[-room:]] if room else []
-        lines += [Text()] * (room - len(lines))
-        yield Group(
-            pods,
-            problems,
-            Text(),
-            *lines,
-            Text(),
-            hints,
-        )
 
-    def _pods(self, height: int, *, width: int) -> RenderableType:
-        checks = width >= CHECK_FROM_COLUMNS
-        table = Table(
-            box=None,
-            expand=True,
-            pad_edge=False,
-            header_style="bold dim",
-        )
-        table.add_column("POD, PROBE", no_wrap=True)
-        if checks:
-            table.add_column(
-                "EVERY, CHECK", no_wrap=True, overflow="ellipsis", max_width=CHECK_COLUMNS
-            )
-        table.add_column("STATE", no_wrap=True)
-        table.add_column("SINCE", no_wrap=True, justify="right")
-        table.add_column(
-            "MARKS, MESSAGE",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=1,
-        )
-        left = height - 1
-        rows = list(self.rows)
-        while rows and 1 + len(rows[0].probes) <= left:
-            row = rows.pop(0)
-            left -= 1 + len(row.probes)
-            for name, check, *cells in pod_cells(row, now=self.now):
-                table.add_row(
-                    name,
-                    *([check] if checks else []),
-                    *cells,
-                )
-        if rows:
-            table.add_row(
-                Text(
-                    f"… {len(rows)} more",
-                    style="dim",
-                )
-            )
+        def drawn(part: RenderableType) -> Lines:
+            return console.render_lines(part, options.update(height=None))
+
+        hints = drawn(Group(*self._hint_lines(height)))
+        pods = list(self._pod_cells())
+        problems = drawn(Group(*_problem_lines(self.problems)))
+        room = height - 3 - len(hints)
+        of_ticker = max(min(MIN_TICKER_LINES, room - MIN_POD_LINES), 1)
+        first, second = self.scroll.windows(problems, pods, room - of_ticker, least=MIN_POD_LINES)
+        of_ticker = room - len(first) - len(second)
+        ticker = [ticker_line(line) for line in self.lines[-of_ticker:]]
+        ticker += [Text()] * (of_ticker - len(ticker))
+        more = Text(f"… {self.scroll.below} more lines" if self.scroll.below else "", style="dim")
+        table = drawn(_pod_table(second, checks=options.max_width >= CHECK_FROM_COLUMNS))
+        shown = (*first, *table, *drawn(Group(more, *ticker, "")), *hints)
+        for line in shown:
+            yield from line
+            yield Segment.line()
+
+    def _pod_cells(self) -> Iterator[tuple[Text, ...]]:
+        for row in self.rows:
+            yield from pod_cells(row, now=self.now)
         if not self.rows:
-            table.add_row(Text("no pods yet", style="dim"))
-        return table
+            yield (Text("no pods yet", style="dim"), *[Text()] * 4)
+
+    def _hint_lines(self, height: int) -> Iterator[Text]:
+        shown = self.hints if height >= ALL_HINTS_FROM_LINES else self.hints[:1]
+        for hint in shown:
+            yield Text(hint, style="dim", overflow="fold")
 
 
-def _height(console: Console, options: ConsoleOptions, part: RenderableType) -> int:
-    return len(console.render_lines(part, options.update(height=None)))
+def _pod_table(rows: Sequence[Sequence[Text]], *, checks: bool) -> Table:
+    table = Table(box=None, expand=True, pad_edge=False, header_style="bold dim")
+    table.add_column("POD, PROBE", no_wrap=True)
+    if checks:
+        table.add_column("EVERY, CHECK", no_wrap=True, overflow="ellipsis", max_width=CHECK_COLUMNS)
+    table.add_column("STATE", no_wrap=True)
+    table.add_column("SINCE", no_wrap=True, justify="right")
+    table.add_column("MARKS, MESSAGE", no_wrap=True, overflow="ellipsis", ratio=1)
+    for name, check, *cells in rows:
+        table.add_row(name, *([check] if checks else []), *cells)
+    return table
 
 
 def _problem_lines(problems: Sequence[ProblemSummary]) -> Iterator[Text]:
-    for problem in problems[:MAX_PROBLEMS]:
-        yield _cropped(Text.assemble(("! ", "bold red"), (problem.text, "red")))
+    for problem in problems:
+        yield Text.assemble(("! ", "bold red"), (problem.text, "red"), overflow="fold")
         if problem.remedy:
-            yield _cropped(Text(f"  -> {problem.remedy}", style="cyan"))
-    if len(problems) > MAX_PROBLEMS:
-        yield Text(
-            f"! {len(problems) - MAX_PROBLEMS} more: kruise-probe status",
-            style="bold red",
-        )
-
-
-def _cropped(line: Text) -> Text:
-    line.no_wrap = True
-    line.overflow = "ellipsis"
-    return line
+            yield Text(f"  -> {problem.remedy}", style="cyan", overflow="fold")
 
 
 def pod_cells(row: PodRow, *, now: datetime) -> Iterator[tuple[Text, ...]]:

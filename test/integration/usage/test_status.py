@@ -6,6 +6,7 @@ import os
 import pty
 import shutil
 import signal
+import termios
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -207,13 +208,38 @@ async def test_watch_ends_silently_if_the_pipe_is_closed(
 async def test_watch_restores_the_terminal_on_a_signal(
     shell: Shell, playground: ControlledPlayground, ns: UsageNamespace, number: int
 ) -> None:
-    async with on_terminal(playground, ns, "xterm") as (process, terminal, _):
+    async with on_terminal(playground, ns, "xterm") as (process, terminal, _, _):
         output = await read_until(terminal, "Succeeded")
         assert ALTERNATE_SCREEN in output
         process.send_signal(number)
         output = await read_until(terminal, LEAVE_SCREEN)
         assert SHOW_CURSOR in output
         assert await process.wait() == 128 + number
+
+
+@pytest.mark.parametrize(("lines", "columns"), [(15, 60), (24, 80), (40, 120)])
+async def test_watch_scrolls_by_keys_and_q_ends_it(
+    shell: Shell, playground: ControlledPlayground, ns: UsageNamespace, lines: int, columns: int
+) -> None:
+    """Seven markers of a container that does not exist, beside one that works."""
+    for number in range(7):
+        await ns.apply(
+            POD.partition("---")[2]
+            .replace("name: marker", f"name: broken-{number}")
+            .replace("containerName: main", "containerName: mian")
+            .replace("example.com/checked", f"example.com/broken-{number}")
+        )
+    await ns.explained("web", "ContainerNotFound")
+    async with on_terminal(playground, ns, "xterm", lines, columns) as (process, terminal, _, keys):
+        output = await read_until(terminal, "q ends")
+        assert "broken-0" in output
+        assert "PROBE" in output
+        keys.write(b"\x1b[6~" * 50)
+        output = await read_until(terminal, "\nArrows and PgUp, PgDn scroll, q ends")
+        assert "Succeeded" in output
+        keys.write(b"q")
+        await read_until(terminal, LEAVE_SCREEN)
+        assert await process.wait() == 0
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -234,9 +260,10 @@ async def test_watch_into_a_pipe_ends_with_the_documented_code_and_leaves_no_fil
 async def test_watch_ends_silently_if_the_terminal_is_closed(
     shell: Shell, playground: ControlledPlayground, ns: UsageNamespace
 ) -> None:
-    async with on_terminal(playground, ns, "xterm") as (process, terminal, hang_up):
+    async with on_terminal(playground, ns, "xterm") as (process, terminal, hang_up, keys):
         await read_until(terminal, "Succeeded")
         hang_up()
+        keys.close()
         process.send_signal(signal.SIGHUP)
         err = (await process.stderr.read()).decode()
         assert (await process.wait(), err) == (128 + signal.SIGHUP, "")
@@ -245,7 +272,7 @@ async def test_watch_ends_silently_if_the_terminal_is_closed(
 async def test_watch_prints_changes_on_a_dumb_terminal(
     shell: Shell, playground: ControlledPlayground, ns: UsageNamespace
 ) -> None:
-    async with on_terminal(playground, ns, "dumb") as (_, terminal, _):
+    async with on_terminal(playground, ns, "dumb") as (_, terminal, _, _):
         assert ALTERNATE_SCREEN not in await read_until(terminal, "Succeeded")
 
 
@@ -277,10 +304,16 @@ ALTERNATE_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1
 
 @asynccontextmanager
 async def on_terminal(
-    playground: ControlledPlayground, ns: UsageNamespace, term: str
-) -> AsyncIterator[tuple[Any, Any, Any]]:
-    """Run `status --watch` on a terminal; yield the process, the terminal's output, and how to close it."""
+    playground: ControlledPlayground,
+    ns: UsageNamespace,
+    term: str,
+    lines: int = 24,
+    columns: int = 80,
+) -> AsyncIterator[tuple[Any, Any, Any, Any]]:
+    """Run `status --watch` on a terminal; yield the process, the terminal's output, how to close it, and its keys."""
     controller, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (lines, columns))
+    keys = os.fdopen(os.dup(controller), "wb", buffering=0)
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(controller, "rb", buffering=0)
@@ -290,9 +323,10 @@ async def on_terminal(
         async with watch(
             playground, *options, stdin=terminal, stdout=terminal, TERM=term
         ) as process:
-            yield process, reader, transport.close
+            yield process, reader, transport.close, keys
     finally:
         transport.close()
+        keys.close()
         os.close(terminal)
 
 

@@ -1,5 +1,6 @@
 """The tables fit the terminal and show the names, reasons and remedies."""
 
+import re
 import sys
 from datetime import UTC, datetime
 from time import process_time
@@ -21,6 +22,7 @@ from support.wire import Json
 
 from kruise_probe.api.times import age
 from kruise_probe.cli.main import run
+from kruise_probe.cli.screen import Scroll
 from kruise_probe.cli.tables import attempt_lines, explanation_lines, screen_text, status_lines
 from kruise_probe.cli.terminal import Terminal, cells, head
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
@@ -138,7 +140,7 @@ def test_commands_of_a_remedy_survive_copying(width: int) -> None:
     commands = [each for each in lines[at:] if each.startswith("       kubectl ")]
     assert [len(each.split()) for each in commands] == [5, 6], "each on a line of its own"
     assert max(map(cells, lines[: at + 2])) <= width
-    watched = screen_text(view, Terminal(width, 40), wide=False).splitlines()
+    watched = screen_text(view, Terminal(width, 40), Scroll(), wide=False).splitlines()
     assert max(map(cells, watched)) <= width
 
 
@@ -164,34 +166,59 @@ def watched(pods: int = 12) -> StatusView:
     return view_of(there)
 
 
-@cases(
-    "height shown_pods paused",
-    enough=(40, 12, "  waiting: ProbePaused"),
-    too_low_for_pods=(16, 0, "  waiting: ProbePaused"),
-    too_low_for_all_remedies=(9, 0, "waiting: default/idle  ProbePaused"),
-)
-def test_watch_shows_problems_first_and_healthy_markers_on_one_line(
-    height: int, shown_pods: int, paused: str
-) -> None:
-    lines = screen_text(watched(), Terminal(80, height), wide=False).splitlines()
+def screen(view: StatusView, width: int, height: int, scroll: Scroll | None = None) -> list[str]:
+    lines = screen_text(view, Terminal(width, height), scroll or Scroll(), wide=False).splitlines()
+    assert len(lines) <= height
+    assert max(map(cells, lines)) <= width
+    return lines
+
+
+def test_watch_shows_everything_if_it_fits_and_markers_with_problems_first() -> None:
+    lines = screen(watched(), 80, 60)
     assert lines[0].endswith("Z  3 markers, 36 pods: 24 succeeded, 0 failed, 12 unknown")
     assert lines[2].startswith("default/zebra  app=zebra  12 pods")
     assert lines[3].startswith("  broken: ContainerNotFound  zebra-0, zebra-1, zebra-2 and 9")
-    assert sum(each.startswith("  zebra-") for each in lines) == shown_pods
-    assert lines.index(paused) > lines.index("    -> correct containerName in the marker")
-    assert lines[-1].startswith("default/healthy  ")
+    assert [line.split()[0] for line in lines if line.startswith("default/")] == [
+        "default/zebra",
+        "default/idle",
+        "default/healthy",
+    ]
+    assert "q ends" not in lines[-1]
 
 
-def test_watch_says_how_many_lines_are_below_the_screen() -> None:
-    old = replace(watched(40), notes=["not current"])
-    lines = screen_text(old, Terminal(60, 6), wide=False).splitlines()
-    assert (len(lines), lines[2]) == (6, "note: not current")
-    assert lines[4].startswith("broken: default/zebra  ContainerNotFound")
-    assert lines[-1].endswith("more lines: enlarge the terminal, or name one marker")
-    healthy = replace(old, markers=[*old.markers, *[old.markers[0]] * 30])
-    lines = screen_text(healthy, Terminal(100, 24), wide=False).splitlines()
-    assert lines.index("    -> correct containerName in the marker") < 8
-    assert (len(lines), lines[-1][:15]) == (24, "… 22 more lines")
+@pytest.mark.parametrize(("width", "height"), [(60, 15), (80, 24), (120, 40)])
+def test_watch_shows_three_pods_below_any_number_of_problems_and_scrolls(
+    width: int, height: int
+) -> None:
+    zebra = watched(40).markers[2]
+    problem = zebra.problems[0]
+    problems = [replace(problem, reason=f"Reason{number}") for number in range(7)]
+    view = replace(watched(40), markers=[replace(zebra, problems=problems)])
+    scroll = Scroll()
+
+    first = screen(view, width, height, scroll)
+    assert sum(line.startswith("  zebra-") for line in first) >= 3
+    assert any("Reason0" in line for line in first)
+    assert re.match(r"… \d+ more lines. Arrows and PgUp, PgDn scroll, q ends", first[-1])
+
+    seen = set(first)
+    while scroll.below:
+        scroll.press("down")
+        seen |= set(screen(view, width, height, scroll))
+    for number in range(7):
+        assert any(f"Reason{number}" in line for line in seen)
+    for number in range(40):
+        assert any(line.startswith(f"  zebra-{number} ") for line in seen)
+    last = screen(view, width, height, scroll)
+    assert (len(last), last[0], last[-1]) == (
+        len(first),
+        first[0],
+        "Arrows and PgUp, PgDn scroll, q ends",
+    )
+
+    for _ in range(100):
+        scroll.press("page up")
+    assert screen(view, width, height, scroll) == first
 
 
 def test_redraw_of_thousands_of_broken_pods_and_long_texts_need_little_time() -> None:
@@ -199,7 +226,7 @@ def test_redraw_of_thousands_of_broken_pods_and_long_texts_need_little_time() ->
     problems = [replace(zebra.problems[0], pod=f"zebra-{number}") for number in range(5000)]
     many = replace(watched(1), markers=[replace(zebra, problems=problems)])
     began = process_time()
-    _ = screen_text(many, Terminal(80, 5), wide=False)
+    _ = screen_text(many, Terminal(80, 5), Scroll(), wide=False)
     assert head("\u0301" * 9999 + "x" * 99, 60).count("x") == 59
     assert process_time() - began < 1
 
