@@ -104,12 +104,12 @@ def put_application_marker(world: World, variant: int) -> None:
     """Create the marker. `variant` is the seed of its numbers and policies."""
     if world.get(MARKERS, MARKER) is not None:
         return
-    body = marker_wire(MARKER, probes=list(_probes(Random(variant))))
+    body = marker_wire(MARKER, probes=list(_probes(Random(variant), Random(f"stale {variant}"))))
     body["metadata"] = {"name": MARKER}
     world.post(MARKERS.path(NAMESPACE), body)
 
 
-def _probes(random: Random) -> Iterator[Json]:
+def _probes(random: Random, stale: Random) -> Iterator[Json]:
     for name, handler in HANDLERS.items():
         states = {"Succeeded": "up", "Failed": "down"}
         if random.random() < 0.5:
@@ -127,6 +127,7 @@ def _probes(random: Random) -> Iterator[Json]:
             initialDelaySeconds=random.choice([0, 0, 5]),
         )
         wire["whenTerminating"] = random.choice(["Keep", "Probe"])
+        wire["whenStale"] = stale.choice(["Keep", "Unknown", "Unknown"])
         yield wire
 
 
@@ -137,20 +138,35 @@ def behave(world: World, pod: str, probe: str, good: bool, seconds: float) -> No
 
 
 def finish_pod(world: World, name: str, phase: str) -> None:
-    """The container ends; the kubelet reports the phase a second later."""
+    """All containers of a pod end."""
     container = world.containers.get(name)
+    if container is not None:
+        exit_code = 0 if edits.has_completed(container) else 137
+        _end_container(world, name, exit_code, {"phase": phase})
+
+
+def complete_container(world: World, name: str) -> None:
+    """The container ends as planned, and another container of the pod, which is not probed, runs on."""
+    container = world.containers.get(name)
+    if container is not None and container.state is ContainerState.RUNNING:
+        ended = {"name": "main", "state": {"terminated": {"exitCode": 0}}}
+        _end_container(world, name, 0, {"containerStatuses": [ended]})
+
+
+def _end_container(world: World, name: str, exit_code: int, status: Json) -> None:
+    """The kubelet reports `status` a second later."""
     pod = world.get(PODS, name)
-    if container is None or pod is None or pod["status"]["phase"] != "Running":
+    if pod is None or pod["status"]["phase"] != "Running":
         return
     uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
-    world.runtimes[node].stop(container)
+    world.runtimes[node].stop(world.containers[name], exit_code=exit_code)
 
     def report() -> None:
         newest = world.get(PODS, name)
         if newest is not None and newest["metadata"]["uid"] == uid:
-            world.merge(PODS, name, {"status": {"phase": phase}}, subresource="status")
+            world.merge(PODS, name, {"status": status}, subresource="status")
 
-    world.after(1.0, f"{name} has {phase}", report)
+    world.after(1.0, f"{name} has {status}", report)
 
 
 def reboot(world: World, node: str, seconds: float, container_seconds: float) -> None:

@@ -39,6 +39,7 @@ def create_pod(world: World, name: str, node: str, app: str = "web", ip: str = "
     wire = pod_wire(name, node=node, labels={"app": app}, ip=ip)
     wire["metadata"] = {"name": name, "labels": {"app": app}}
     wire["spec"]["containers"] = [{"name": "main", "image": "none"}]
+    wire["spec"]["restartPolicy"] = "OnFailure"
     created = world.post(f"/api/v1/namespaces/{NAMESPACE}/pods", wire)
     if created is None:
         return
@@ -74,10 +75,15 @@ def replace_pod(world: World, name: str, node: str) -> None:
 def restart_container(world: World, name: str, down_seconds: float) -> None:
     """Stop the container of a pod, and start it again."""
     container = world.containers.get(name)
-    if container is None:
+    if container is None or has_completed(container):
         return
     world.runtimes[_node_of(world, name)].stop(container)
     world.after(down_seconds, f"start {name}", lambda: _start_again(world, name, container))
+
+
+def has_completed(container: FakeContainer) -> bool:
+    """Whether the kubelet does not restart it."""
+    return container.state is ContainerState.EXITED and container.exit_code == 0
 
 
 def delay_initialization(world: World, name: str, seconds: float) -> None:

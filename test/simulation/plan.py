@@ -151,6 +151,12 @@ def _process_and_break(random: Random, processes: tuple[str, ...] = DAEMONS) -> 
     return random.choice(processes), random.choice(LONG_BREAKS)
 
 
+def _pause_application(random: Random) -> tuple[Any, ...]:
+    value = random.choice(["true", "true", None])
+    pod = ("pod", _pod(random), value)
+    return random.choice([pod, pod, ("marker", applications.MARKER, value)])
+
+
 def _behaviour(random: Random) -> tuple[Any, ...]:
     seconds = random.choice([0.01, 0.01, 0.9, 1.5, HANG])
     return _pod(random), random.choice(list(HANDLERS)), random.choice([True, False]), seconds
@@ -159,6 +165,8 @@ def _behaviour(random: Random) -> tuple[Any, ...]:
 APPLICATION_ACTIONS = _by_name(
     Action(applications.behave, 30, _behaviour),
     Action(applications.finish_pod, 4, lambda r: (_pod(r), r.choice(["Succeeded", "Failed"]))),
+    Action(applications.complete_container, 4, lambda r: (_pod(r),)),
+    Action(edits.pause, 4, _pause_application),
     Action(applications.reboot, 3, lambda r: (r.choice(NODE_NAMES), r.choice(LONG_BREAKS), 60.0)),
     Action(applications.lose_daemon_and_lease, 2, lambda r: (r.choice(NODE_NAMES), 330.0)),
     Action(applications.crowd, 2, lambda r: (_pod(r),)),

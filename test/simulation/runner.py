@@ -84,13 +84,11 @@ def _finish(loop: SimulatedLoop) -> None:
     loop.close()
 
 
-def judge(
-    plan: SimulationPlan,
-    *,
-    quiet_seconds: float = QUIET_SECONDS,
-    watch: Callable[[World], None] = lambda world: None,
-) -> RunResult:
-    """Run a plan with all oracles. `watch` gets the world before it is populated."""
+Play = Callable[[SimulatedLoop, list[World]], None]
+"""Plays a plan on a loop, and adds its world to the list. Raises: Failed."""
+
+
+def _result(plan: SimulationPlan, play: Play) -> RunResult:
     worlds: list[World] = []
     oracle = ""
     problems: tuple[str, ...] = ()
@@ -98,12 +96,22 @@ def judge(
     try:
         with simulated(plan.seed) as loop:
             try:
-                _judge(loop, plan, quiet_seconds, worlds, watch)
+                play(loop, worlds)
             finally:
                 steps, seconds = loop.steps, loop.time()
     except Failed as failed:
         oracle, problems = failed.oracle, tuple(failed.problems)
     return RunResult(plan, oracle, problems, tuple(worlds[0].log), steps, seconds)
+
+
+def judge(
+    plan: SimulationPlan,
+    *,
+    quiet_seconds: float = QUIET_SECONDS,
+    watch: Callable[[World], None] = lambda world: None,
+) -> RunResult:
+    """Run a plan with all oracles. `watch` gets the world before it is populated."""
+    return _result(plan, lambda loop, worlds: _judge(loop, plan, quiet_seconds, worlds, watch))
 
 
 BUSY_STEP_SECONDS = 0.0005
@@ -112,24 +120,15 @@ AFTER_LAST_STEP_SECONDS = 330.0
 
 def judge_truth(plan: SimulationPlan) -> RunResult:
     """Run a plan of `make_application_plan` with the truth oracle."""
-    worlds: list[World] = []
-    oracle = ""
-    problems: tuple[str, ...] = ()
-    steps, seconds = 0, 0.0
-    try:
-        with simulated(plan.seed) as loop:
-            loop.step_seconds = BUSY_STEP_SECONDS
-            try:
-                truth = loop.run_until_complete(_play_truth(plan, worlds))
-            finally:
-                steps, seconds = loop.steps, loop.time()
-            found = [*truth.problems.values(), *loop.errors]
-            if found:
-                kinds = [*truth.problems, *(["an unhandled error"] if loop.errors else [])]
-                raise Failed(", ".join(kinds), found)
-    except Failed as failed:
-        oracle, problems = failed.oracle, tuple(failed.problems)
-    return RunResult(plan, oracle, problems, tuple(worlds[0].log), steps, seconds)
+    return _result(plan, lambda loop, worlds: _judge_truth(loop, plan, worlds))
+
+
+def _judge_truth(loop: SimulatedLoop, plan: SimulationPlan, worlds: list[World]) -> None:
+    loop.step_seconds = BUSY_STEP_SECONDS
+    truth = loop.run_until_complete(_play_truth(plan, worlds))
+    kinds = [*truth.problems, *(["an unhandled error"] if loop.errors else [])]
+    if kinds:
+        raise Failed(", ".join(kinds), [*truth.problems.values(), *loop.errors])
 
 
 async def _play_truth(plan: SimulationPlan, worlds: list[World]) -> Truth:

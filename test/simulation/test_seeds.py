@@ -1,23 +1,42 @@
-"""Random edits and faults: every oracle holds for every seed."""
+"""Random plans: every oracle holds for every seed, and every claim is true."""
 
 import gc
 from collections.abc import Callable
 from time import monotonic
 
-from simulation.plan import make_plan
-from simulation.runner import HOUR_SECONDS, QUIET_SECONDS, RunResult, judge, shrunk
+from simulation.plan import SimulationPlan, make_application_plan, make_plan
+from simulation.runner import (
+    HOUR_SECONDS,
+    QUIET_SECONDS,
+    RunResult,
+    judge,
+    judge_truth,
+    shrunk,
+)
+from support.cases import cases
 from support.output import print_line
 
 HOUR_EVERY = 50
 """At rest, every so many seeds are watched for an hour instead of `QUIET_SECONDS`."""
 
 
-def quiet_seconds(seed: int) -> float:
-    return HOUR_SECONDS if seed % HOUR_EVERY == 0 else QUIET_SECONDS
+def judge_faults(plan: SimulationPlan) -> RunResult:
+    """Faults and edits end as from scratch, and nothing unsafe happens."""
+    quiet_seconds = QUIET_SECONDS if plan.seed % HOUR_EVERY else HOUR_SECONDS
+    return judge(plan, quiet_seconds=quiet_seconds)
 
 
-def test_faults_and_edits_end_as_from_scratch_and_nothing_unsafe_happens(
-    seeds: range, ends_at: float, record_property: Callable[[str, object], None]
+@cases(
+    "make judge",
+    faults=(make_plan, judge_faults),
+    truth=(make_application_plan, judge_truth),
+)
+def test_every_oracle_holds_for_random_plans(
+    seeds: range,
+    ends_at: float,
+    make: Callable[[int], SimulationPlan],
+    judge: Callable[[SimulationPlan], RunResult],
+    record_property: Callable[[str, object], None],
 ) -> None:
     failed: list[RunResult] = []
     count, steps, seconds = 0, 0, 0.0
@@ -25,7 +44,7 @@ def test_faults_and_edits_end_as_from_scratch_and_nothing_unsafe_happens(
         if monotonic() > ends_at:
             break
         count += 1
-        result = judge(make_plan(seed), quiet_seconds=quiet_seconds(seed))
+        result = judge(make(seed))
         steps += result.steps
         seconds += result.virtual_seconds
         if result.oracle:
@@ -33,7 +52,7 @@ def test_faults_and_edits_end_as_from_scratch_and_nothing_unsafe_happens(
         gc.collect()
     record_property("simulated", (count, steps, seconds))
     for each in failed[:1]:
-        smallest = shrunk(each)
+        smallest = shrunk(each, judge)
         print_line("\n".join(map(str, smallest.log)))
         print_line(
             f"{smallest}\nagain: KRUISE_PROBE_SIMULATION_SEEDS='={each.plan.seed}' hack/test simulation"

@@ -5,7 +5,9 @@ are true of each probe. Three rules hold:
 
 1. A published claim was true within the last `window` seconds. Time during which one of `EXCEPTIONS` holds does not count.
 2. A new reason is true when it is published.
-3. 60 s after a daemon has stopped, conditions say so, or what the manager knows by itself (`WITHOUT_DAEMON`).
+3. 60 s after a daemon has stopped, conditions say so, or what the manager knows by itself (`KNOWN_TO_MANAGER`). Those of a
+   probe with `whenStale: Keep` never say so.
+4. What the manager knows by itself is published within `REACTION_SECONDS`.
 """
 
 import math
@@ -17,7 +19,8 @@ from simulation.world import NODE_NAMES, World
 from support.fake_runtime import FakeContainer
 from support.wire import Json
 
-from kruise_probe.api.resources import MARKERS, PODS
+from kruise_probe.api.names import PAUSED_ANNOTATION
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
 from kruise_probe.daemon.cri.runtime import ContainerState
 
 STEP_SECONDS = 1.0
@@ -30,11 +33,11 @@ REACTION_SECONDS = 10.0
 
 TRUE, FALSE = "True", "False"
 STALE, RESTARTED, NO_RUNTIME = "ProbeDaemonStale", "ContainerRestarted", "RuntimeUnavailable"
-ENDED = ("ContainerNotRunning", "ContainerNotCreated", "ContainerFinished")
-FINISHED = "PodFinished"
+ENDED = ("ContainerNotRunning", "ContainerNotCreated")
+COMPLETED, FINISHED, PAUSED = "ContainerFinished", "PodFinished", "ProbePaused"
+KNOWN_TO_MANAGER = (FINISHED, COMPLETED)
 HANGS = "(the command hangs)"
-CLAIMS = (TRUE, FALSE, STALE, RESTARTED, NO_RUNTIME, *ENDED, FINISHED, HANGS)
-WITHOUT_DAEMON = (STALE, FINISHED, "ContainerFinished")
+CLAIMS = (TRUE, FALSE, STALE, RESTARTED, NO_RUNTIME, *ENDED, COMPLETED, FINISHED, PAUSED, HANGS)
 
 
 @dataclass
@@ -43,12 +46,15 @@ class NodeTruth:
 
     Attributes:
         silent: since the daemon stopped, while a manager leads.
+        missed: as `silent`, by what the leading manager may count: since it began to lead, and since the node has entries.
         held: since the runtime is unavailable, while the daemon runs.
         break_seconds: of the last break of the daemon; `started` is its end, in loop time.
     """
 
     works: bool = False
     silent: float = 0.0
+    missed: float = 0.0
+    has_entries: bool = False
     held: float = 0.0
     stopped: float = 0.0
     started: float = 0.0
@@ -64,6 +70,8 @@ class ProbeTruth:
         seconds: by claim, all seconds since it was true.
         published: the newest claim; `reported` the newest one that is not the manager's own.
         blocked: for how long the daemon has seen no container.
+        known: what the manager knows by itself; `known_seconds` for how long.
+        resumed: since the end of a pause.
         seen: the container that runs or ran last.
     """
 
@@ -72,6 +80,9 @@ class ProbeTruth:
     published: str = ""
     reported: str = ""
     blocked: float = 0.0
+    known: str = ""
+    known_seconds: float = 0.0
+    resumed: float = math.inf
     seen: str = ""
     was_running: bool = False
 
@@ -80,7 +91,14 @@ class ProbeCase:
     """One probe of one pod at one moment."""
 
     def __init__(
-        self, node: NodeTruth, truth: ProbeTruth, pod: Json, probe: Json, *, leads: bool
+        self,
+        node: NodeTruth,
+        truth: ProbeTruth,
+        pod: Json,
+        marker: Json,
+        probe: Json,
+        *,
+        leads: bool,
     ) -> None:
         numbers = probe["probe"]
         self.node = node
@@ -89,6 +107,12 @@ class ProbeCase:
         self.phase = pod["status"]["phase"]
         self.terminating = "deletionTimestamp" in pod["metadata"]
         self.keeps = probe.get("whenTerminating") != "Probe"
+        self.keeps_when_stale = probe.get("whenStale") == "Keep"
+        self.paused = is_paused(pod) or is_paused(marker)
+        self.end = _end_of(pod)
+        self.known = self.end
+        if self.paused:
+            self.known = "" if self.end == FINISHED or self.terminating else PAUSED
         self.delay: float = numbers.get("initialDelaySeconds", 0)
         self.period: float = numbers["periodSeconds"]
         self.timeout: float = numbers["timeoutSeconds"]
@@ -121,6 +145,7 @@ EXCEPTIONS: dict[str, Callable[[ProbeCase], bool]] = {
     "4.3: the grace period of a container that does not run": lambda case: (
         0 < case.probe.blocked <= case.grace + REACTION_SECONDS
     ),
+    "10.5: a pause": lambda case: case.paused,
     "10.11: whenTerminating: Keep": lambda case: case.terminating and case.keeps,
 }
 """When the time of a published claim does not count. Beside them: 4.3, a new container and a new daemon begin to count
@@ -149,12 +174,12 @@ class Truth:
         live = marker is not None and "deletionTimestamp" not in marker["metadata"]
         self._without_marker += 0.0 if live else STEP_SECONDS * self.leads
         if live and self._without_marker:
-            self._count_silence_again()  # 11.11: from the first new entry
+            self._count_missed_again()  # 11.11: from the first new entry
         for name, pod in self._world.objects(PODS).items():
             if marker is not None and live:
                 self._without_marker = 0.0
                 for probe in marker["spec"]["probes"]:
-                    self._look_at_probe(name, pod, probe)
+                    self._look_at_probe(name, pod, marker, probe)
             elif self._without_marker > 2 * REACTION_SECONDS:
                 self._look_for_marks(name, pod)
 
@@ -165,13 +190,13 @@ class Truth:
     def _look_at_managers(self) -> None:
         working = {each.name for each in self._world.managers if self._world.works(each.name)}
         if working - self._managers:
-            self._count_silence_again()  # 3.6: from the first sign that a manager sees
+            self._count_missed_again()  # 3.6: from the first sign that a manager sees
         self._managers = working
         self.leads = any(each.leads and each.name in working for each in self._world.managers)
 
-    def _count_silence_again(self) -> None:
+    def _count_missed_again(self) -> None:
         for node in self.nodes.values():
-            node.silent = min(node.silent, STEP_SECONDS)
+            node.missed = 0.0
 
     def _look_at_daemon(self, name: str, node: NodeTruth) -> None:
         now = self._world.loop.time()
@@ -183,21 +208,31 @@ class Truth:
         if before and not node.works:
             node.stopped = now
         if node.works:
-            node.silent = 0.0
+            node.silent = node.missed = 0.0
             away = bool(self._world.runtimes[name].failures)
             node.held = node.held + STEP_SECONDS if away else 0.0
         elif self.leads:
             node.silent += STEP_SECONDS
+            node.missed += STEP_SECONDS
+        stored = self._world.get(NODE_POD_PROBES, name)
+        had_entries, node.has_entries = (
+            node.has_entries,
+            bool(stored and stored["spec"].get("podProbes")),
+        )
+        if not had_entries:
+            node.missed = 0.0  # 11.11: from the first new entry
 
     # One probe.
 
-    def _look_at_probe(self, name: str, pod: Json, probe: Json) -> None:
+    def _look_at_probe(self, name: str, pod: Json, marker: Json, probe: Json) -> None:
         state = self.probes.setdefault((pod["metadata"]["uid"], probe["name"]), ProbeTruth())
         node = self.nodes[pod["spec"]["nodeName"]]
-        case = ProbeCase(node, state, pod, probe, leads=self.leads)
+        case = ProbeCase(node, state, pod, marker, probe, leads=self.leads)
         container = self._world.containers.get(name)
         running = container is not None and container.state is ContainerState.RUNNING
         self._look_at_container(case, container, running)
+        self._look_at_pause(case)
+        self._look_at_manager(case)
         claims = self._true_claims(case, name, probe["name"], container, running)
         counted = not any(holds(case) for holds in EXCEPTIONS.values())
         for claim in CLAIMS:
@@ -231,6 +266,21 @@ class Truth:
             state.seen = container.id
         state.was_running = running
 
+    def _look_at_pause(self, case: ProbeCase) -> None:
+        """After a pause a probe begins again, as a new one does (10.5)."""
+        state = case.probe
+        state.resumed += STEP_SECONDS
+        if case.paused:
+            self._begin_again(case)
+            state.resumed = 0.0
+
+    def _look_at_manager(self, case: ProbeCase) -> None:
+        state = case.probe
+        state.known_seconds += STEP_SECONDS
+        if case.known != state.known or not case.leads:
+            state.known_seconds = 0.0
+        state.known = case.known
+
     def _begin_again(self, case: ProbeCase) -> None:
         """A new container or daemon counts results from the beginning; the state is kept meanwhile (4.3, 4.7)."""
         for claim, age in case.probe.ages.items():
@@ -251,12 +301,14 @@ class Truth:
                 claims.append(RESTARTED)
         else:
             claims.extend(ENDED)
-        if case.node.silent > STALE_SECONDS - RENEWAL_SECONDS:
+        if not case.keeps_when_stale and case.node.silent > STALE_SECONDS - RENEWAL_SECONDS:
             claims.append(STALE)
         if case.node.held:
             claims.append(NO_RUNTIME)
-        if case.phase in ("Succeeded", "Failed"):
-            claims.append(FINISHED)
+        if case.end:
+            claims.append(case.end)
+        if case.paused:
+            claims.append(PAUSED)
         return claims
 
     def _age_of(self, container: FakeContainer) -> float:
@@ -273,16 +325,26 @@ class Truth:
         age = state.ages.get(claim, math.inf)
         if age > case.window:
             self._report(f"{claim} too long", f"{text}, which was true {age:g} s ago")
-        if case.node.silent > STALE_SECONDS + REACTION_SECONDS and claim not in WITHOUT_DAEMON:
+        if self._must_be_stale(case) and claim not in (STALE, *KNOWN_TO_MANAGER):
             self._report(f"{claim} without daemon", f"{text}, the daemon stopped long ago")
+        if case.known and state.known_seconds > REACTION_SECONDS and claim != case.known:
+            self._report(f"{claim} instead of {case.known}", f"{text}, which the manager knows")
         is_new = claim not in (state.published, state.reported, TRUE, FALSE)
         seconds = state.seconds.get(claim, math.inf)
         if is_new and case.leads and seconds > REACTION_SECONDS + case.period:
             self._report(f"{claim} without cause", f"{text}, which was true {seconds:g} s ago")
-        if claim not in (STALE, FINISHED):
+        if claim not in (STALE, PAUSED, *KNOWN_TO_MANAGER):
             state.reported = claim
         state.published = claim
         self._check_label(where, pod, probe, condition)
+
+    def _must_be_stale(self, case: ProbeCase) -> bool:
+        resumed = case.probe.resumed > REACTION_SECONDS
+        return (
+            resumed
+            and not case.keeps_when_stale
+            and case.node.missed > STALE_SECONDS + REACTION_SECONDS
+        )
 
     def _check_label(self, where: str, pod: Json, probe: Json, condition: Json) -> None:
         policies = {each["state"]: each["labels"] for each in probe["markerPolicy"]}
@@ -303,11 +365,24 @@ class Truth:
             self._report("marks of a deleted marker", f"{name} has {left}")
 
 
+def is_paused(wire: Json) -> bool:
+    annotations: Json = wire["metadata"].get("annotations", {})
+    return annotations.get(PAUSED_ANNOTATION) == "true"
+
+
+def _end_of(pod: Json) -> str:
+    """Which end of the pod or of its container its status shows; empty if none."""
+    if pod["status"]["phase"] in ("Succeeded", "Failed"):
+        return FINISHED
+    statuses = pod["status"].get("containerStatuses", [])
+    return COMPLETED if any("terminated" in each.get("state", {}) for each in statuses) else ""
+
+
 def _condition(pod: Json, type: str) -> Json | None:
     return next((each for each in pod["status"]["conditions"] if each["type"] == type), None)
 
 
 def _claim_of(condition: Json) -> str:
-    if condition["status"] != "Unknown":
+    if condition["status"] != "Unknown" and condition.get("reason") != PAUSED:
         return str(condition["status"])
     return str(condition.get("reason") or condition.get("message", "").partition(":")[0])
