@@ -18,7 +18,7 @@ from kruise_probe.client.credentials import run_in_daemon_thread
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manager.manager import Runnable
 from kruise_probe.runtime.process import FORMATS, LEVELS
-from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
+from kruise_probe.serving.authorization import MetricsGuard
 from kruise_probe.serving.health import Checks, health_handlers
 from kruise_probe.serving.http_server import HttpServer
 from kruise_probe.serving.metrics_page import MetricsHandler
@@ -124,7 +124,6 @@ async def serving(
             config=config,
             field_manager=field_manager,
             user_agent=user_agent(field_manager),
-            max_in_flight=2 * MAX_REVIEWS,
         ) as reviewer:
             guard.connect(reviewer.request_raw)
             yield ProcessContext(ready, stalls, config)

@@ -70,7 +70,6 @@ def client_of(config: ClusterConfig) -> RestClient:
         config=config,
         field_manager="kruise-probe",
         user_agent=f"kruise-probe/{__version__}",
-        max_in_flight=8,
     )
 
 

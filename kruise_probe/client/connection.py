@@ -54,8 +54,6 @@ class HttpConnection(asyncio.Protocol):
     Attributes:
         requests: number of requests sent, without CONNECT.
         address: IP address and port of the peer, once it is connected.
-        silent: True if nothing has shown yet that somebody serves the connection: neither a TLS handshake nor a
-            response.
         worked: True once a response was not a 5xx.
         received_bytes: number of bytes from the peer.
     """
@@ -63,7 +61,6 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self) -> None:
         self.requests = 0
         self.address: Address | None = None
-        self.silent = False
         self.worked = False
         self.received_bytes = 0
         self._transport: asyncio.Transport | None = None

@@ -34,7 +34,6 @@ NEXT_ADDRESS_SECONDS: Final = 0.25
 """Delay of the next address while there is no TCP connection."""
 NEXT_HANDSHAKE_SECONDS: Final = 2.0
 """Delay of the next address while the handshakes are not complete."""
-PROVE_TARGET: Final = "/version"
 
 _KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -110,32 +109,6 @@ class Dialer:
         if connection.address is not None:
             self._failed_at[connection.address] = asyncio.get_running_loop().time()
 
-    async def prove(self, connection: HttpConnection) -> None:
-        """Send a request on a new connection without TLS, as no handshake shows that a server answers on it.
-
-        Raises:
-            ConnectionFailed: there was no response in time. The connection is closed.
-        """
-        if self.tls is not None or connection.address is None:
-            return
-        request = (
-            f"GET {self.target_prefix}{PROVE_TARGET} HTTP/1.1\r\nHost: {self.host_header}\r\n"
-            f"{self.proxy_authorization}\r\n"
-        )
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                connection.send(request.encode())
-                await connection.read_body()
-        except TimeoutError as error:
-            raise ConnectionFailed(
-                f"cannot connect to {self.server}: no response on a new connection within {CONNECT_SECONDS:g} s"
-            ) from error
-        finally:
-            if not connection.usable:
-                connection.close()
-        if not connection.usable:
-            raise ConnectionFailed(f"cannot connect to {self.server}: it ended a new connection")
-
     async def _race(self, peer: HostPort, addresses: Sequence[Address]) -> HttpConnection:
         """Connect to the first address that is served: each is tried a while after the one before it."""
         waiting = deque(addresses)
@@ -145,7 +118,6 @@ class Dialer:
             while True:
                 if waiting:
                     connection = HttpConnection()
-                    connection.silent = self.tls is None
                     opening = self._open(connection, peer, waiting.popleft())
                     attempts[asyncio.create_task(opening, name="dial address")] = connection
                 for attempt in await _finished(attempts, may_wait=not waiting):

@@ -35,6 +35,9 @@ from kruise_probe.client.request import Request
 
 _log = structlog.get_logger(__name__)
 
+MAX_CONNECTIONS: Final = 64
+"""In use or idle, without those of streams. Writes of leases may open more."""
+
 IDLE_SECONDS: Final = 90.0
 """Idle timeout of a connection, as in client-go."""
 
@@ -170,7 +173,9 @@ class Pool:
         now = asyncio.get_running_loop().time()
         worked = connection.worked
         verdict = self._giving_up.verdict(
-            now, worked=worked, may_be_at_fault=may_be_at_fault(request)
+            now,
+            worked=worked,
+            may_be_at_fault=may_be_at_fault(request),
         )
         if verdict is Verdict.KEEP:
             return False
@@ -223,21 +228,36 @@ class Pool:
         loop = asyncio.get_running_loop()
         now = loop.time() + CLOCK_SLACK_SECONDS
         for waiter in self._waiters.copy():
-            member = None if waiter.member.done() else self._take_for(waiter)
-            if member is not None:
-                self._waiters.remove(waiter)
-                if waiter.turn is Turn.OTHER:
-                    self._round = max(self._round, waiter.round)
-                self._use(member, waiter.owner, streams=waiter.turn is Turn.STREAM)
-                waiter.member.set_result(member)
+            if not self._idle:
+                break
+            if waiter.member.done():
+                continue
+            member = self._take_for(waiter)
+            if member is None:
+                continue
+            self._waiters.remove(waiter)
+            if waiter.turn is Turn.OTHER:
+                self._round = max(self._round, waiter.round)
+            self._use(member, waiter.owner, streams=waiter.turn is Turn.STREAM)
+            waiter.member.set_result(member)
         for waiter in self._waiters:
-            may_dial = not waiter.dialing and self._growth.may_dial(
-                now, waiter.turn, tried=waiter.tried, dialing=self._dialing, busy=self._busy
+            if waiter.turn is Turn.OTHER and self._is_full:
+                break
+            may_dial = self._growth.may_dial(
+                now,
+                waiter.turn,
+                tried=waiter.tried,
+                dialing=self._dialing,
+                busy=self._busy,
             )
-            if may_dial:
+            if may_dial and not waiter.dialing:
                 self._start_dial(waiter)
         if self._waiters and self._end_of_pause is None and now < self._growth.paused_until:
             self._end_of_pause = loop.call_at(self._growth.paused_until, self._end_pause)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._busy + len(self._idle) + self._dialing >= MAX_CONNECTIONS
 
     def _end_pause(self) -> None:
         self._end_of_pause = None
@@ -246,15 +266,10 @@ class Pool:
     def _take_for(self, waiter: _Waiter) -> _Member | None:
         """An idle connection for a request that waits: of another client, if there may be no other."""
         member = self._take_idle(waiter.owner)
-        if member is not None:
-            return member
-        if waiter.turn is Turn.LEASE or (self._growth.limited and not self._busy):
-            while self._idle:
-                member = self._idle.pop()
-                if self._is_good(member):
-                    return member
-                self._close(member)
-        return None
+        may_be_shared = self._is_full or (self._growth.limited and not self._busy)
+        if member is None and (may_be_shared or waiter.turn is Turn.LEASE):
+            return self._take_idle(None)
+        return member
 
     def _start_dial(self, waiter: _Waiter) -> None:
         waiter.dialing = True
@@ -266,7 +281,7 @@ class Pool:
     async def _dial(self, waiter: _Waiter) -> None:
         """Open a connection for the first request that waits. `waiter` is the one that caused it."""
         try:
-            self._idle.append(await self._open(waiter.owner, waiter.turn))
+            self._idle.append(await self._open(waiter.owner))
         except Exception as error:  # noqa: BLE001 - raised where a connection is awaited
             waiter.tried = True
             self._handle_failure(error)
@@ -278,7 +293,7 @@ class Pool:
         """Open a connection for a request that nothing else could serve."""
         self._dialing += 1
         try:
-            member = await self._open(owner, turn_of(request))
+            member = await self._open(owner)
         except Exception as error:
             self._handle_failure(error)
             raise
@@ -290,16 +305,13 @@ class Pool:
             raise ConnectionFailed("the client is not open")
         return member
 
-    async def _open(self, owner: object, turn: Turn) -> _Member:
+    async def _open(self, owner: object) -> _Member:
         """Open a connection, as an attempt that is counted already."""
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         version = self._credentials.version
-        is_further = turn is Turn.OTHER and bool(self._members)
         try:
             connection = await self.dialer.dial()
-            if is_further:
-                await self.dialer.prove(connection)
         except Exception:
             self._growth.failed(loop.time(), began_at)
             raise
@@ -333,17 +345,18 @@ class Pool:
 
     # Members.
 
-    def _take_idle(self, owner: object) -> _Member | None:
-        """Remove and return the most recently used connection of an owner."""
+    def _take_idle(self, owner: object | None) -> _Member | None:
+        """Remove and return the most recently used connection of an owner, or of any."""
         position = len(self._idle)
         while position:
             position -= 1
             member = self._idle[position]
-            if member.owner is owner:
-                del self._idle[position]
-                if self._is_good(member):
-                    return member
-                self._close(member)
+            if owner not in (None, member.owner):
+                continue
+            del self._idle[position]
+            if self._is_good(member):
+                return member
+            self._close(member)
         return None
 
     def _is_good(self, member: _Member) -> bool:

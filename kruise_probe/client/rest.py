@@ -82,8 +82,7 @@ _kind_decoder: Final = msgspec.json.Decoder(_OfKind)
 class RestClient:
     """Client of one API server: an async context manager that owns its connections, unless it shares a `pool`.
 
-    At most `max_in_flight` requests are in flight, without watches. With `qps`, `burst` requests are sent at once, then
-    `qps` per second. `before_send` is called right before a write is sent, also on each retry. Its exception cancels the
+    With `qps`, `burst` requests are sent at once, then `qps` per second. `before_send` is called right before a write is sent, also on each retry. Its exception cancels the
     write and reaches the caller.
 
     Every method raises KubeError: ApiError is an error response; ConnectionFailed is no usable response.
@@ -95,7 +94,6 @@ class RestClient:
         config: ClusterConfig,
         field_manager: str,
         user_agent: str,
-        max_in_flight: int = 64,
         qps: float = 0.0,
         burst: int = 0,
         before_send: Callable[[], None] | None = None,
@@ -108,7 +106,6 @@ class RestClient:
             config, user_agent=user_agent, before_send=before_send, pool=pool
         )
         self._uploads = Uploads()
-        self._in_flight = asyncio.Semaphore(max_in_flight)
         self._turn = asyncio.Lock()
         self._tokens = TokenBucket(burst=max(burst, 1), interval_seconds=1.0 / qps) if qps else None
         self._host = urlsplit(config.server).netloc
@@ -320,11 +317,9 @@ class RestClient:
             RETRIES.labels(str(response.status), request.method, self._host).inc()
 
     async def _round_trip(self, request: Request, authorization: str | None) -> Response:
-        """Send `request` once. Streams are not limited by `max_in_flight`."""
-        if not request.streams:
-            await self._in_flight.acquire()
         time = asyncio.get_running_loop().time
-        sent_at, code = time(), "<error>"
+        sent_at = time()
+        code = "<error>"
         try:
             response = await self._transport.round_trip(request, authorization)
             code = str(response.status)
@@ -334,8 +329,6 @@ class RestClient:
         finally:
             _requests_with(code, request.method, self._host).inc()
             _duration_of(request.method, self._host).observe(time() - sent_at)
-            if not request.streams:
-                self._in_flight.release()
         return response
 
 

@@ -7,29 +7,23 @@ Differs: HTTP/1.1 with a pool instead of one HTTP/2 connection; redirects are no
 """
 
 import asyncio
-import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from kruise_probe.api.errors import ConnectionFailed, NoResponse
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.cluster_config import ClusterConfig
 from kruise_probe.client.connection import (
-    ConnectionBroken,
     HttpConnection,
 )
 from kruise_probe.client.pool import Pool
-from kruise_probe.client.pool_policy import may_be_at_fault
 from kruise_probe.client.request import METADATA_ONLY, WRITES, Request
 from kruise_probe.wire.responses import SWITCHING_PROTOCOLS
-
-FIRST_RESPONSE_SECONDS: Final = 5.0
-"""Longest wait for the first response on a connection without TLS, if the server has other addresses."""
 
 _TARGET = re.compile(r"[!-~]+")
 _UNPRINTABLE = re.compile(r"[^\t -~]")
@@ -148,8 +142,6 @@ class Transport:
                 self._pool.release(connection)
 
     async def _read(self, connection: HttpConnection, request: Request) -> Response:
-        if connection.silent:
-            await self._await_first_response(connection, request)
         header = await connection.read_header()
         if "date" in header.headers:
             self._date, self._date_at = header.headers["date"], asyncio.get_running_loop().time()
@@ -165,24 +157,6 @@ class Transport:
         if header.status == 401:
             connection.close()
         return response
-
-    async def _await_first_response(self, connection: HttpConnection, request: Request) -> None:
-        """Wait for the first response on a connection on which no server has answered yet. A webhook may delay that of a write.
-
-        Raises:
-            ConnectionBroken: there was none within `FIRST_RESPONSE_SECONDS`. The next connection has another address.
-        """
-        if may_be_at_fault(request):
-            return
-        try:
-            async with asyncio.timeout(FIRST_RESPONSE_SECONDS):
-                await connection.read_header()
-        except TimeoutError as error:
-            self._pool.lost(connection, -math.inf)
-            raise ConnectionBroken(
-                f"no response within {FIRST_RESPONSE_SECONDS:g} s on a new connection", was_new=True
-            ) from error
-        connection.silent = False
 
     def server_now(self) -> datetime:
         """The server's time by the newest Date header, to a second; the local time without one."""

@@ -110,11 +110,13 @@ async def test_100_pods_change_over_few_connections(
     cluster.daemons.result_of = lambda pod, name: (state, "")
     await cluster.hollow.add_nodes(2)
     await cluster.hollow.add_pods(100, nodes=2)
+    pair = issued(SERVER_NAME)
     async with (
-        Balancer(cluster.server.url, max_open=max_open, resets=resets).running() as balancer,
+        Balancer(cluster.server.url).running(tls=context_of(pair)) as server,
+        Balancer(server.url, max_open=max_open, resets=resets).running() as balancer,
         programs.running(
             "manager",
-            balancer.write_kubeconfig(cluster.folder),
+            write_kubeconfig(cluster.folder, f"127.0.0.1:{balancer.port}", pair),
             cluster.folder,
             *lease_flags(TERM_SECONDS / 0.75),
         ) as manager,
@@ -139,32 +141,31 @@ async def test_100_pods_change_over_few_connections(
             await manager.until("reports it", reports_it)
 
 
-def by_name(folder: Path, port: int, pair: IssuedCertificate | None) -> ByName:
-    """Access to a server by its name, which has several addresses."""
-    hosts = folder / "hosts"
-    hosts.write_text("".join(f"{address} {SERVER_NAME}\n" for address in ADDRESSES))
-    cluster = {"server": f"http://{SERVER_NAME}:{port}"}
-    if pair is not None:
-        authority = folder / "ca.crt"
-        authority.write_bytes(pair.certificate)
-        cluster = {
-            "server": f"https://{SERVER_NAME}:{port}",
-            "certificate-authority": str(authority),
-        }
-    path = folder / "name.kubeconfig"
+def context_of(pair: IssuedCertificate) -> ssl.SSLContext:
+    tls = ServerTls()
+    tls.load(pair.certificate + pair.key)
+    return tls.context
+
+
+def write_kubeconfig(folder: Path, address: str, pair: IssuedCertificate) -> Path:
+    authority = folder / "ca.crt"
+    authority.write_bytes(pair.certificate)
+    cluster = {
+        "server": f"https://{address}",
+        "certificate-authority": str(authority),
+        "tls-server-name": SERVER_NAME,
+    }
+    path = folder / "tls.kubeconfig"
     kubeconfig(path, cluster=cluster, user={}, context={})
-    return ByName(path, hosts)
+    return path
 
 
-@cases("pair", no_response=None, no_tls_handshake=issued(SERVER_NAME))
 async def test_one_of_two_addresses_accepts_connections_and_is_silent(
-    cluster: EmbeddedCluster, pair: IssuedCertificate | None
+    cluster: EmbeddedCluster,
 ) -> None:
-    tls: ssl.SSLContext | None = None
-    if pair is not None:
-        server_tls = ServerTls()
-        server_tls.load(pair.certificate + pair.key)
-        tls = server_tls.context
+    pair = issued(SERVER_NAME)
+    hosts = cluster.folder / "hosts"
+    hosts.write_text("".join(f"{address} {SERVER_NAME}\n" for address in ADDRESSES))
     runtime = await add_running_pod(cluster)
     silent = Balancer("", max_open=0)
     served = Balancer(cluster.proxy.url)
@@ -174,9 +175,10 @@ async def test_one_of_two_addresses_accepts_connections_and_is_silent(
 
     async with (
         silent.running(ADDRESSES[0]),
-        served.running(ADDRESSES[1], silent.port, tls),
+        served.running(ADDRESSES[1], silent.port, context_of(pair)),
     ):
-        access = by_name(cluster.folder, silent.port, pair)
+        address = f"{SERVER_NAME}:{silent.port}"
+        access = ByName(write_kubeconfig(cluster.folder, address, pair), hosts)
         async with (
             programs.running("manager", access, cluster.folder),
             programs.running_daemon(access, cluster.folder, node_name(0), runtime),

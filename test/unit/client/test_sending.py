@@ -32,6 +32,7 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import EVENTS, LEASES
+from kruise_probe.client import pool
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.connection import ConnectionBroken, HttpConnection
 from kruise_probe.client.credentials import AuthInfo, Credentials
@@ -396,9 +397,12 @@ async def test_after_a_401_a_request_is_repeated_once_with_renewed_credentials(
     assert len(server.connections) == len(sent), "each on a connection of its own"
 
 
-async def test_requests_in_flight_are_limited_and_watches_do_not_count(server: Server) -> None:
+async def test_connections_are_limited_and_watches_do_not_count(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 2)
     server.delay_seconds = 5.0
-    async with client_of(server, max_in_flight=2) as client:
+    async with client_of(server) as client:
         server.script = [STREAM, STREAM, STREAM]
         async with (
             client.watch(LEASES, timeout_seconds=300),
@@ -717,9 +721,12 @@ async def test_idle_connections_are_closed_after_90_s_and_the_newest_is_used(
     assert sorted(connection.lost for connection in server.connections) == [False, True, True]
 
 
-async def test_a_cancelled_request_is_no_longer_in_flight(server: Server) -> None:
+async def test_a_cancelled_request_leaves_its_place_to_others(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
     server.script = [None]
-    async with client_of(server, max_in_flight=1) as client:
+    async with client_of(server) as client:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
                 await client.get(LEASES, KEY)
