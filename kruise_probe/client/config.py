@@ -47,7 +47,8 @@ def load_config(
     Raises:
         ConfigError: one line that says what is wrong, where, and what to do.
     """
-    environ = os.environ if environ is None else environ
+    if environ is None:
+        environ = os.environ
     default = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".kube", "config")
     has_default = os.path.exists(default)
     chosen = overrides.context or overrides.cluster or overrides.user
@@ -76,7 +77,10 @@ def load_config(
 
 
 def _from_kubeconfig(
-    paths: str, environ: Mapping[str, str], origin: str, overrides: ConfigOverrides
+    paths: str,
+    environ: Mapping[str, str],
+    origin: str,
+    overrides: ConfigOverrides,
 ) -> ClusterConfig:
     from kruise_probe.client import kubeconfig  # uses 40 MB, which a pod does not need
 
@@ -85,8 +89,10 @@ def _from_kubeconfig(
 
 
 def _in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
-    host, port = environ["KUBERNETES_SERVICE_HOST"], environ["KUBERNETES_SERVICE_PORT"]
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    host = environ["KUBERNETES_SERVICE_HOST"]
+    if ":" in host:
+        host = f"[{host}]"
+    server = f"https://{host}:{environ['KUBERNETES_SERVICE_PORT']}"
     ca_file = SERVICE_ACCOUNT / "ca.crt"
     tls = tls_context(ca_file, origin="in a pod")
     credentials = Credentials()
@@ -122,28 +128,31 @@ def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str | Non
     accepts names, suffixes, addresses, CIDRs, ports and `*`. The `proxy-url` of a kubeconfig takes precedence.
     """
     url = urlsplit(server)
-    host, port = url.hostname or "", url.port or DEFAULT_PORTS.get(url.scheme, 0)
     proxy = _variable(environ, f"{url.scheme.upper()}_PROXY")
-    if not proxy or _excluded(host, port, _variable(environ, "NO_PROXY")):
+    if not proxy:
         return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+    host = url.hostname or ""
+    port = url.port or DEFAULT_PORTS.get(url.scheme, 0)
+    for rule in ("localhost", "127.0.0.0/8", "::1", *_variable(environ, "NO_PROXY").split(",")):
+        if _excludes(rule.strip().lower(), HostPort(host.lower(), port)):
+            return None
+    if "://" not in proxy:
+        proxy = f"http://{proxy}"
+    return proxy
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name) or environ.get(name.lower()) or ""
 
 
-def _excluded(host: str, port: int, exclusions: str) -> bool:
-    if host == "localhost" or _is_in(host, "127.0.0.0/8") or _is_in(host, "::1"):
+def _excludes(rule: str, server: HostPort) -> bool:
+    """Whether a rule of $NO_PROXY excludes a server: by network, by name or suffix, with or without its port."""
+    if not rule:
+        return False
+    if rule == "*" or _is_in(server.host, rule):
         return True
-    shown = (host.lower(), str(HostPort(host, port)).lower())
-    rules = [rule.strip().lower() for rule in exclusions.split(",") if rule.strip()]
-    names = [rule.removeprefix("*").removeprefix(".") for rule in rules]
-    return (
-        "*" in rules
-        or any(_is_in(host, rule) for rule in rules)
-        or any(known == name or known.endswith(f".{name}") for known in shown for name in names)
-    )
+    name = rule.removeprefix("*").removeprefix(".")
+    return f".{server.host}".endswith(f".{name}") or f".{server}".endswith(f".{name}")
 
 
 def _is_in(host: str, network: str) -> bool:

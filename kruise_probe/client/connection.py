@@ -160,7 +160,8 @@ class HttpConnection(asyncio.Protocol):
         if encoding != "identity" and not (compressed and encoding == "gzip"):
             raise InvalidResponse(f"Content-Encoding {encoding[:40]!r} was not requested")
         gzip = zlib.decompressobj(_GZIP) if encoding == "gzip" else None
-        pieces, size = [], 0
+        pieces: list[bytes] = []
+        size = 0
         while chunk := await self.read_chunk():
             try:
                 piece = gzip.decompress(chunk, MAX_BODY_BYTES) if gzip else chunk
@@ -176,7 +177,8 @@ class HttpConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close the connection now, also with a request in flight. Does not wait for the peer."""
-        transport, self._transport = self._transport, None
+        transport = self._transport
+        self._transport = None
         if transport is not None:
             transport.abort()
 
@@ -188,7 +190,8 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.received_bytes += len(data)
-        response, transport = self._response, self._transport
+        response = self._response
+        transport = self._transport
         if transport is None:
             return
         if response is None:
@@ -216,7 +219,8 @@ class HttpConnection(asyncio.Protocol):
         response = self._response
         if response is not None and self._problem is None and not response.end():
             where = "in the middle of the response" if response.status else "before a response"
-            was_new, message = self.requests == 1, f"{reason} {where}"
+            was_new = self.requests == 1
+            message = f"{reason} {where}"
             # A server may reject the client certificate after the handshake.
             if refused_tls and was_new and not response.status:
                 self._problem = TlsRefused(message)

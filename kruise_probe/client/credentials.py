@@ -172,7 +172,11 @@ class Credentials:
             self.reload_files()
         self._awaits_token = False
 
-    def _start_renewal(self, rejected: str | None, since: int) -> Future[None] | None:
+    def _start_renewal(
+        self,
+        rejected: str | None,
+        since: int,
+    ) -> Future[None] | None:
         """The renewal to wait for, which may be in flight; None if there is none, or if it has ended."""
         with self._starting:
             if self._load is None or not self._is_current(rejected, since):
@@ -215,7 +219,10 @@ class _ReplacedFile:
     """
 
     def __init__(
-        self, paths: tuple[Path, ...], use: Callable[[bytes], None], content: bytes = b""
+        self,
+        paths: tuple[Path, ...],
+        use: Callable[[bytes], None],
+        content: bytes = b"",
     ) -> None:
         self.is_valid = True
         self._paths = paths

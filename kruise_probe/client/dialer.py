@@ -204,10 +204,9 @@ async def _finished(
     attempts: Mapping[asyncio.Task[HttpConnection], HttpConnection], *, may_wait: bool
 ) -> set[asyncio.Task[HttpConnection]]:
     """The attempts that have ended; none when the next address is to be tried."""
+    delays: tuple[float | None, ...] = (NEXT_ADDRESS_SECONDS, NEXT_HANDSHAKE_SECONDS)
     if may_wait:
-        delays: tuple[float | None, ...] = (None,)
-    else:
-        delays = (NEXT_ADDRESS_SECONDS, NEXT_HANDSHAKE_SECONDS)
+        delays = (None,)
     newest = list(attempts.values())[-1]
     for delay in delays:
         done, _ = await asyncio.wait(attempts, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
@@ -280,7 +279,8 @@ def _host_port(url: SplitResult, what: str) -> HostPort:
     try:
         if url.scheme not in DEFAULT_PORTS:
             raise ValueError("its scheme is neither http nor https")
-        host, port = url.hostname or "", url.port or DEFAULT_PORTS[url.scheme]
+        host = url.hostname or ""
+        port = url.port or DEFAULT_PORTS[url.scheme]
         if not _HOST.fullmatch(host):
             raise ValueError("it has no valid host")
     except ValueError as error:
@@ -291,4 +291,6 @@ def _host_port(url: SplitResult, what: str) -> HostPort:
 def _host_header(server: HostPort, scheme: str) -> str:
     if server.port != DEFAULT_PORTS.get(scheme):
         return str(server)
-    return f"[{server.host}]" if ":" in server.host else server.host
+    if ":" in server.host:
+        return f"[{server.host}]"
+    return server.host

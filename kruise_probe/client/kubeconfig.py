@@ -9,6 +9,7 @@ Differs: what the official Python package does not support (impersonation, SOCKS
 
 import logging
 import os
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,13 +47,12 @@ def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
     token_file = _take_token_file(chosen)
     configuration = _configuration(chosen, where)
     server = str(configuration.host).rstrip("/")
-    ca_file = Path(configuration.ssl_ca_cert) if configuration.ssl_ca_cert else None
-    verify = bool(configuration.verify_ssl)
-    tls = (
-        tls_context(ca_file, origin=where, verify=verify)
-        if server[:6].lower() == "https:"
-        else None
-    )
+    ca_file: Path | None = None
+    if configuration.ssl_ca_cert:
+        ca_file = Path(configuration.ssl_ca_cert)
+    tls: ssl.SSLContext | None = None
+    if server[:6].lower() == "https:":
+        tls = tls_context(ca_file, origin=where, verify=bool(configuration.verify_ssl))
 
     def reload() -> AuthInfo:
         try:
@@ -62,7 +62,7 @@ def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
             _cleanup_temp_files()
 
     user = _user_of(configuration, where)
-    may_change = user.authorization or (user.certificate and tls is not None)
+    may_change = bool(user.authorization or (user.certificate and tls is not None))
     try:
         credentials = Credentials(user, tls, reload if may_change else None)
         if token_file:
@@ -72,8 +72,7 @@ def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
     if tls is not None and ca_file is not None:
         credentials.follow_ca(ca_file, tls)
     if tls is not None and user.certificate:
-        names = (configuration.cert_file, configuration.key_file)
-        credentials.follow_certificate(*(Path(name) for name in names if name))
+        credentials.follow_certificate(*_certificate_files(configuration))
     return ClusterConfig(
         server=server,
         tls=tls,
@@ -91,36 +90,43 @@ def _read_files(paths: str, where: str) -> dict[str, Any]:
     Missing files are skipped, unless all are missing.
     """
     merged: dict[str, Any] = {"users": {}, "contexts": {}, "clusters": {}, "current-context": ""}
-    found = [
-        path
-        for name in paths.split(os.pathsep)
-        if name and (path := Path(name).expanduser()).exists()
-    ]
-    if not found:
-        raise ConfigError(f"{where}: does not exist; correct the path, or omit it")
-    for path in found:
+    is_found = False
+    for name in paths.split(os.pathsep):
+        path = Path(name).expanduser()
+        if not name or not path.exists():
+            continue
+        is_found = True
         content = _read_file(path, where)
         merged["current-context"] = merged["current-context"] or content.get("current-context")
         for kind in ("users", "contexts", "clusters"):
-            entries = content.get(kind)
-            for entry in entries if isinstance(entries, list) else ():
-                if isinstance(entry, dict) and isinstance(entry.get("name"), str):
-                    value = _absolute(entry.get(kind.removesuffix("s")), path.absolute().parent)
-                    merged[kind].setdefault(entry["name"], value)
+            for entry in _named(content.get(kind)):
+                value = _absolute(entry.get(kind.removesuffix("s")), path.absolute().parent)
+                merged[kind].setdefault(entry["name"], value)
+    if not is_found:
+        raise ConfigError(f"{where}: does not exist; correct the path, or omit it")
     return merged
+
+
+def _named(entries: Any) -> list[dict[str, Any]]:
+    """The entries that have a name."""
+    if not isinstance(entries, list):
+        return []
+    mappings = [entry for entry in entries if isinstance(entry, dict)]
+    return [entry for entry in mappings if isinstance(entry.get("name"), str)]
 
 
 def _absolute(entry: Any, folder: Path) -> Any:
     """The entry, with the paths that are relative to its file made absolute."""
     if not isinstance(entry, dict):
         return entry
-    paths: dict[str, Any] = {
-        key: str(folder / entry[key]) for key in _PATHS if isinstance(entry.get(key), str)
-    }
+    absolute = {**entry}
+    for key in _PATHS:
+        if isinstance(entry.get(key), str):
+            absolute[key] = str(folder / entry[key])
     plugin = entry.get("exec")
     if isinstance(plugin, dict) and os.sep in str(plugin.get("command")):
-        paths["exec"] = {**plugin, "command": str(folder / str(plugin["command"]))}
-    return {**entry, **paths}
+        absolute["exec"] = {**plugin, "command": str(folder / str(plugin["command"]))}
+    return absolute
 
 
 def _read_file(path: Path, where: str) -> dict[Any, Any]:
@@ -138,32 +144,30 @@ def _read_file(path: Path, where: str) -> dict[Any, Any]:
     return content
 
 
-def _choose(files: dict[str, Any], overrides: ConfigOverrides, where: str) -> dict[str, Any]:
+def _choose(
+    files: dict[str, Any],
+    overrides: ConfigOverrides,
+    where: str,
+) -> dict[str, Any]:
     """Return a kubeconfig of the chosen context alone."""
-    name = overrides.context or str(files["current-context"] or "")
-    context = files["contexts"].get(name)
     wanted = {"context": overrides.context, "cluster": overrides.cluster, "user": overrides.user}
     for kind, chosen in wanted.items():
         if chosen and chosen not in files[f"{kind}s"]:
             names = ", ".join(sorted(files[f"{kind}s"])) or "none"
             raise ConfigError(f"{where}: has no {kind} {chosen!r}; choose from: {names}")
+    name = overrides.context or str(files["current-context"] or "")
+    context = files["contexts"].get(name)
     if not isinstance(context, dict):
+        context = {}
         if not (overrides.cluster and overrides.user):
             raise ConfigError(
                 f"{where}: has no usable current context ({name!r}); choose one with `kubectl config use-context`"
             )
-        context = {}
     cluster = overrides.cluster or str(context.get("cluster") or "")
     if cluster not in files["clusters"]:
         raise ConfigError(f"{where}: has no cluster {cluster!r}; correct context {name!r}")
     user = files["users"].get(overrides.user or str(context.get("user") or ""))
-    # The package would ignore impersonation and use all permissions of the user.
-    fields = user if isinstance(user, dict) else {}
-    requested = sorted(key for key in _IMPERSONATION if fields.get(key))
-    if requested:
-        raise ConfigError(
-            f"{where}: impersonation ({', '.join(requested)}) is not supported; use the credentials of that user"
-        )
+    _refuse_impersonation(user, where)
     chosen_context = {"cluster": "chosen", "namespace": context.get("namespace")}
     if user:
         chosen_context["user"] = "chosen"
@@ -175,18 +179,32 @@ def _choose(files: dict[str, Any], overrides: ConfigOverrides, where: str) -> di
     }
 
 
+def _refuse_impersonation(user: Any, where: str) -> None:
+    """The package would ignore impersonation and use all permissions of the user."""
+    if not isinstance(user, dict):
+        return
+    requested = ", ".join(sorted(key for key in _IMPERSONATION if user.get(key)))
+    if requested:
+        raise ConfigError(
+            f"{where}: impersonation ({requested}) is not supported; use the credentials of that user"
+        )
+
+
 def _take_token_file(chosen: dict[str, Any]) -> str:
     """Remove `tokenFile` from the chosen user, and return it: the package would read it once.
 
     It takes precedence over `token`, as in client-go.
     """
     user = chosen["users"][0]["user"]
-    path = user.get("tokenFile") if isinstance(user, dict) else None
-    if not isinstance(path, str) or not path or "auth-provider" in user:
+    if not isinstance(user, dict) or "auth-provider" in user:
         return ""
-    chosen["users"][0]["user"] = {
-        key: value for key, value in user.items() if key not in ("token", "tokenFile")
-    }
+    path = user.get("tokenFile")
+    if not isinstance(path, str) or not path:
+        return ""
+    others = {**user}
+    others.pop("token", None)
+    del others["tokenFile"]
+    chosen["users"][0]["user"] = others
     return path
 
 
@@ -222,9 +240,10 @@ def _configuration(content: dict[str, Any], where: str) -> Any:
 
 
 def _install_hint(user: Any) -> str:
-    plugin = user.get("exec") if isinstance(user, dict) else None
-    hint = plugin.get("installHint") if isinstance(plugin, dict) else None
-    return " ".join(hint.split()) if isinstance(hint, str) else ""
+    try:
+        return " ".join(user["exec"]["installHint"].split())
+    except (TypeError, KeyError, AttributeError):
+        return ""
 
 
 @contextmanager
@@ -242,10 +261,9 @@ def _captured_errors() -> Iterator[list[str]]:
         messages.append(" ".join(record.getMessage().split()))
         return False
 
-    root, handler = logging.getLogger(), logging.NullHandler()
-    root.addHandler(
-        handler
-    )  # without any, the package's first line would configure the root logger
+    root = logging.getLogger()
+    handler = logging.NullHandler()
+    root.addHandler(handler)  # otherwise the package's first line would configure the root logger
     root.addFilter(collect)
     try:
         yield messages
@@ -260,14 +278,21 @@ def _user_of(configuration: Any, where: str) -> AuthInfo:
     authorization = keys.get("BearerToken") or keys.get("authorization")
     if authorization:  # without the newline at the end of a token file
         authorization = authorization.strip()
-    names = [name for name in (configuration.cert_file, configuration.key_file) if name]
+    if not configuration.cert_file:
+        return AuthInfo(authorization)
+    files = _certificate_files(configuration)
     try:
-        content = b"\n".join(Path(name).read_bytes() for name in names)
+        content = b"\n".join(file.read_bytes() for file in files)
     except OSError as error:
         raise ConfigError(
-            f"{where}: {' or '.join(names)} cannot be read ({error.strerror}); make both readable for this user"
+            f"{where}: {' or '.join(map(str, files))} cannot be read ({error.strerror}); make both readable for this user"
         ) from error
-    return AuthInfo(authorization, content if configuration.cert_file else b"")
+    return AuthInfo(authorization, content)
+
+
+def _certificate_files(configuration: Any) -> list[Path]:
+    """The files of the client certificate and of its key."""
+    return [Path(name) for name in (configuration.cert_file, configuration.key_file) if name]
 
 
 def _one_line(error: Exception) -> str:

@@ -11,6 +11,7 @@ proxy and deadlines. No extensions; a message has a size limit.
 import asyncio
 import base64
 import hashlib
+import itertools
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from kruise_probe.api.errors import ConnectionFailed, KubeError
-from kruise_probe.api.meta import DECODE_ERRORS, NamespacedName
+from kruise_probe.api.meta import DECODE_ERRORS, NamespacedName, decode_nulls
 from kruise_probe.client.request import Request
 from kruise_probe.client.rest import RestClient
 from kruise_probe.client.transport import ResponseStream
@@ -33,15 +34,25 @@ MAX_ERROR_BYTES: Final = 64 * 1024
 PORT_SECONDS: Final = 10.0
 """Deadline of the first messages of a port-forward."""
 
-_STDOUT, _STDERR, _STATUS = 1, 2, 3
-_DATA, _ERROR = 0, 1
+_STDOUT: Final = 1
+_STDERR: Final = 2
+_STATUS: Final = 3
+_DATA: Final = 0
+_ERROR: Final = 1
 
 _GUID: Final = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _FIN: Final = 0x80
 _MASKED: Final = 0x80
 _MAX_CONTROL_BYTES: Final = 125
+_SIZE_BYTES: Final = {126: 2, 127: 8}
+"""Bytes of the size of a longer frame, by what is in place of the size of a short one."""
 
-CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
+CONTINUATION: Final = 0x0
+TEXT: Final = 0x1
+BINARY: Final = 0x2
+CLOSE: Final = 0x8
+PING: Final = 0x9
+PONG: Final = 0xA
 
 
 class Message(NamedTuple):
@@ -88,8 +99,10 @@ class MessageParser:
         buffer = self._buffer
         if len(buffer) < 2:
             return None
-        final, opcode = bool(buffer[0] & _FIN), buffer[0] & 0x0F
-        size, start = buffer[1] & ~_MASKED, 2
+        final = bool(buffer[0] & _FIN)
+        opcode = buffer[0] & 0x0F
+        size = buffer[1] & ~_MASKED
+        start = 2
         if buffer[0] & 0x70 or opcode not in (CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG):
             raise ConnectionFailed("malformed WebSocket: a frame has an unknown type")
         if buffer[1] & _MASKED:
@@ -97,7 +110,7 @@ class MessageParser:
         if opcode >= CLOSE and (size > _MAX_CONTROL_BYTES or not final):
             raise ConnectionFailed("malformed WebSocket: a control frame is fragmented or too long")
         if size > _MAX_CONTROL_BYTES:
-            start += 2 if size == _MAX_CONTROL_BYTES + 1 else 8
+            start += _SIZE_BYTES[size]
             if len(buffer) < start:
                 return None
             size = int.from_bytes(buffer[2:start], "big")
@@ -114,14 +127,18 @@ class MessageParser:
 
 def encode(opcode: int, payload: bytes) -> bytes:
     """A frame of a client, masked as the protocol requires. It has at most 64 KiB."""
-    size, mask = len(payload), secrets.token_bytes(4)
+    size = len(payload)
+    frame = bytearray([_FIN | opcode])
     if size <= _MAX_CONTROL_BYTES:
-        head = bytes((_FIN | opcode, _MASKED | size))
+        frame.append(_MASKED | size)
     else:
-        head = bytes((_FIN | opcode, _MASKED | 126)) + size.to_bytes(2, "big")
-    repeated = (mask * (size // 4 + 1))[:size]
-    masked = int.from_bytes(payload, "big") ^ int.from_bytes(repeated, "big")
-    return head + mask + masked.to_bytes(size, "big")
+        frame.append(_MASKED | 126)
+        frame += size.to_bytes(2, "big")
+    mask = secrets.token_bytes(4)
+    frame += mask
+    for byte, key in zip(payload, itertools.cycle(mask), strict=False):
+        frame.append(byte ^ key)
+    return bytes(frame)
 
 
 class WebSocket:
@@ -160,7 +177,10 @@ class WebSocket:
 
 @asynccontextmanager
 async def open_stream(
-    client: RestClient, pod: NamespacedName, subresource: str, query: Sequence[tuple[str, str]]
+    client: RestClient,
+    pod: NamespacedName,
+    subresource: str,
+    query: Sequence[tuple[str, str]],
 ) -> AsyncIterator[WebSocket]:
     """Open a WebSocket to `exec` or `portforward` of a pod. Leaving the context closes it.
 
@@ -210,13 +230,13 @@ class _Cause(msgspec.Struct, frozen=True):
 
 
 class _Details(msgspec.Struct, frozen=True):
-    causes: tuple[_Cause, ...] | None = None
+    causes: tuple[_Cause, ...] = ()
 
 
 class _ExecStatus(msgspec.Struct, frozen=True):
     status: str = ""
     message: str = ""
-    details: _Details | None = None
+    details: _Details = _Details()
 
 
 _status_decoder = msgspec.json.Decoder(_ExecStatus)
@@ -273,13 +293,12 @@ def _exit_code(encoded: bytes) -> int:
     if not encoded:
         raise ConnectionFailed("the stream ended before the command's exit code arrived")
     try:
-        status = _status_decoder.decode(encoded)
+        status = decode_nulls(_status_decoder.decode, encoded)
     except DECODE_ERRORS as error:
         raise ConnectionFailed(f"the status of the command cannot be read: {error}") from error
     if status.status == "Success":
         return 0
-    causes = (status.details.causes if status.details else None) or ()
-    for cause in causes:
+    for cause in status.details.causes:
         if cause.reason == "ExitCode" and cause.message.isascii() and cause.message.isdigit():
             return int(cause.message[:9])
     raise CommandNotStarted(status.message)

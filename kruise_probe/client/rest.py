@@ -198,7 +198,12 @@ class RestClient:
         return await _checked(request, resource.decode, await self.send(request))
 
     async def replace_for_metadata(
-        self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
+        self,
+        resource: Resource[Any],
+        key: NamespacedName,
+        body: bytes,
+        *,
+        subresource: str = "",
     ) -> ObjectMeta:
         """Update the object. Request and return only metadata, which saves the encoding of a large object.
 
@@ -246,7 +251,11 @@ class RestClient:
         await _checked(request, _metadata_decoder.decode, response, key)
 
     async def request_raw(
-        self, method: str, target: str, body: bytes | None = None, content_type: str = JSON
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        content_type: str = JSON,
     ) -> bytes:
         """Send any request and return the body. `target` is path and query. Only GET is retried after a broken connection."""
         content_type = content_type if body is not None else ""
@@ -287,7 +296,8 @@ class RestClient:
                 async with self._turn:  # A caller that gives up while it waits takes no token.
                     await asyncio.sleep(self._tokens.wait_seconds(time()))
                     self._tokens.take(time())
-            version, authorization = self._credentials.version, self._credentials.authorization()
+            version = self._credentials.version
+            authorization = self._credentials.authorization()
             try:
                 response = await self._round_trip(request, authorization)
             except TlsRefused:

@@ -8,15 +8,12 @@ idempotent request is first sent on another connection, which may lead to anothe
 
 import asyncio
 import random
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 import msgspec
 
 from kruise_probe.api.errors import RETRY_AFTER_JITTER, ApiError, Status, error_of
 from kruise_probe.api.meta import DECODE_ERRORS
-from kruise_probe.api.times import utc_now
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import Response
 
@@ -35,7 +32,7 @@ async def wait_or_raise(
     """Wait until an error response may be retried. Raises ApiError if it may not."""
     if response.elsewhere and request.repeatable and "retry-after" not in response.headers:
         return
-    retry_after = parse_retry_after(response.headers.get("retry-after"), utc_now())
+    retry_after = parse_retry_after(response.headers.get("retry-after"))
     wait = wait_before_retry(
         response.status,
         retry_after,
@@ -58,21 +55,20 @@ def _api_error(response: Response, request: Request, retry_after: float | None) 
     return error_of(response.status, status, request=str(request), retry_after_seconds=retry_after)
 
 
-def parse_retry_after(header: str | None, at: datetime) -> float | None:
-    """Parse `Retry-After`: seconds, or an HTTP date as load balancers send it. None if absent or malformed."""
-    if not header:
+def parse_retry_after(header: str | None) -> float | None:
+    """Parse the seconds of `Retry-After`; None if absent, or something else, as in client-go."""
+    if not header or not header.isdecimal():
         return None
-    try:
-        if header.isdecimal():
-            return float(header[:9])
-        until = parsedate_to_datetime(header).astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-    return max((until - at).total_seconds(), 0.0)
+    return float(header[:9])
 
 
 def wait_before_retry(
-    status: int, retry_after: float | None, *, retries: int, left_seconds: float, chance: float
+    status: int,
+    retry_after: float | None,
+    *,
+    retries: int,
+    left_seconds: float,
+    chance: float,
 ) -> float | None:
     """Return the seconds to wait before a retry, or None for no retry.
 
@@ -85,6 +81,10 @@ def wait_before_retry(
     """
     if status not in (429, 503) or retry_after is None or retries >= MAX_RETRIES:
         return None
-    shortest = MIN_RETRY_SECONDS * 2**retries if retry_after < 1 else 0.0
-    wait = max(retry_after, shortest) * (1 + RETRY_AFTER_JITTER * chance)
-    return wait if wait < left_seconds else None
+    wait = retry_after
+    if retry_after < 1:
+        wait = max(retry_after, MIN_RETRY_SECONDS * 2**retries)
+    wait *= 1 + RETRY_AFTER_JITTER * chance
+    if wait >= left_seconds:
+        return None
+    return wait

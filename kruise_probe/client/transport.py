@@ -103,7 +103,8 @@ class Transport:
             self._identity += f"Impersonate-User: {config.as_user}\r\n"
         for group in config.as_groups:
             self._identity += f"Impersonate-Group: {group}\r\n"
-        self._date, self._date_at = "", 0.0
+        self._date = ""
+        self._date_at = 0.0
 
     async def __aenter__(self) -> Self:
         self._pool.enter()
@@ -144,7 +145,8 @@ class Transport:
     async def _read(self, connection: HttpConnection, request: Request) -> Response:
         header = await connection.read_header()
         if "date" in header.headers:
-            self._date, self._date_at = header.headers["date"], asyncio.get_running_loop().time()
+            self._date = header.headers["date"]
+            self._date_at = asyncio.get_running_loop().time()
         if request.streams and header.status in (200, SWITCHING_PROTOCOLS):
             connection.worked = True
             stream = ResponseStream(connection, self._pool, request)

@@ -99,7 +99,9 @@ class WatchStream(Generic[T]):
 
 
 def decode_event(
-    resource: Resource[T], line: bytes, request: Request | str
+    resource: Resource[T],
+    line: bytes,
+    request: Request | str,
 ) -> Generator[None, None, WatchEvent[T]]:
     """Decode one line of a watch, in steps.
 

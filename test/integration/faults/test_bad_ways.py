@@ -100,7 +100,7 @@ async def test_a_backend_that_answers_500_is_left_at_once(cluster: EmbeddedClust
 @cases(
     "max_open resets seconds",
     ten_and_others_wait=(10, False, 10.0),
-    seven_and_others_wait=(7, False, 30.0),
+    seven_and_others_wait=(7, False, 45.0),
     seven_and_others_are_reset=(7, True, 30.0),
 )
 async def test_100_pods_change_over_few_connections(

@@ -1,51 +1,26 @@
 """Retry rules and Retry-After."""
 
-import math
-from datetime import UTC, datetime
-
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import cases
 
 from kruise_probe.client.retries import parse_retry_after, wait_before_retry
 
-AT = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
 
-
-HEADERS = {
-    "seconds": ("3", 3.0),
-    "at-once": ("0", 0.0),
-    "negative": ("-5", None),
-    "date": ("Sat, 21 Nov 2026 10:00:07 GMT", 7.0),
-    "date-that-has-passed": ("Sat, 21 Nov 2026 09:00:00 GMT", 0.0),
-    "unreadable": ("soon", None),
-    "many-digits": ("9" * 5000, 999999999.0),
-    "date-beyond-calendars": ("Fri, 31 Dec 9999 23:59:59 -1200", None),
-    "empty": ("", None),
-    "absent": (None, None),
-}
-
-
-@cases("header seconds", **HEADERS)
-def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
-    assert parse_retry_after(header, AT) == seconds
-
-
-digits = st.integers(0, 10**400).map(str)
-dates = st.builds(
-    "{}, {} Nov {} {}:{}:{} {}{}".format,
-    st.sampled_from(["Sat", "Fri"]),
-    *(st.integers(0, 99) | digits for _ in range(5)),
-    st.sampled_from(["GMT ", "+", "-"]),
-    st.integers(0, 9999) | digits,
+@cases(
+    "header seconds",
+    seconds=("3", 3.0),
+    at_once=("0", 0.0),
+    negative=("-5", None),
+    date=("Sat, 21 Nov 2026 10:00:07 GMT", None),
+    many_digits=("9" * 5000, 999999999.0),
+    other_digits=("\u0663", 3.0),
+    no_number=("\u00b2", None),
+    empty=("", None),
+    absent=(None, None),
 )
-
-
-@given(digits | dates | st.text(max_size=40), st.sampled_from(["", "-"]))
-def test_any_retry_after_header_parses(header: str, sign: str) -> None:
-    seconds = parse_retry_after(sign + header, AT)
-
-    assert seconds is None or 0 <= seconds < math.inf
+def test_retry_after_is_a_number_of_seconds(header: str | None, seconds: float | None) -> None:
+    assert parse_retry_after(header) == seconds
 
 
 @cases(
