@@ -46,7 +46,7 @@ from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.desired import desired_probes, invalid_reason
-from kruise_probe.daemon.probers.grpc import HealthCall
+from kruise_probe.daemon.probers.health_call import HealthCall
 from kruise_probe.daemon.probers.http_responses import (
     MAX_BODY_BYTES,
     ResponseReader,

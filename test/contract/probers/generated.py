@@ -2,12 +2,19 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from support.connections import listening
-from support.response_grammar import PORT, Generated, grpc_response, http_response
+from support.response_grammar import (
+    PORT,
+    Generated,
+    grpc_response,
+    http_response,
+    is_well_formed,
+)
 from support.wire import Json
 
 from kruise_probe.api.core import GRPCAction, HTTPGetAction
@@ -134,11 +141,23 @@ def grpc_prober(port: int) -> GrpcProber:
     return GrpcProber(GRPCAction(port=port), timeout_seconds=GRPC_TIMEOUT_SECONDS, user_agent="x")
 
 
-def ignores_settings(response: Generated, theirs: Verdict, ours: Verdict) -> bool:
-    """The first settings allow no stream, or only small headers; our request is already sent."""
-    limits = (b"\0\3\0\0\0\0", b"\0\6\0\0\0\x0a")
-    sends_limit = any(limit in response.greeting for limit in limits)
-    return sends_limit and (theirs.result, ours.result) == ("failure", "success")
+def is_malformed(response: Generated, theirs: Verdict, ours: Verdict) -> bool:
+    """What is no valid response is accepted or refused by llhttp, not by Go's parser."""
+    return not is_well_formed(response.answer)
+
+
+_PROTOCOL_ERRORS = re.compile(
+    "PROTOCOL_ERROR|FRAME_SIZE_ERROR|FLOW_CONTROL_ERROR|invalid header field|invalid pseudo-header|pseudo header"
+    "|malformed|cardinality violation|received invalid frame|failed to connect service|set by server|health rpc did not complete|the middle of a stream"
+)
+"""In the kubelet's message about a server that breaks HTTP/2 or gRPC."""
+
+
+def breaks_protocol(response: Generated, theirs: Verdict, ours: Verdict) -> bool:
+    """The server breaks HTTP/2 or gRPC and responds SERVING, or sends the content type twice."""
+    if ours.result == "success":
+        return _PROTOCOL_ERRORS.search(theirs.message) is not None
+    return response.answer.count(b"content-type") > 1
 
 
 KINDS = {
@@ -148,7 +167,7 @@ KINDS = {
         HTTP_TIMEOUT_SECONDS,
         lambda port: {"httpGet": {"port": port, "path": PATH}},
         http_prober,
-        lambda *_: False,
+        is_malformed,
     ),
     "grpc": Kind(
         grpc_response,
@@ -156,7 +175,7 @@ KINDS = {
         GRPC_TIMEOUT_SECONDS,
         lambda port: {"grpc": {"port": port}},
         grpc_prober,
-        ignores_settings,
+        breaks_protocol,
     ),
 }
 
