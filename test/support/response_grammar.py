@@ -537,10 +537,7 @@ def grpc_response(seed: object) -> Generated:
         frames += _header_frames(choices, fields + trailers, ends=usually(True, False))
     for other in choices.some(_FRAMES, choices.one(0, 0, 1)):
         frames.insert(choices.random.randint(0, len(frames)), other)
-    answer = b"".join(frames)
-    if choices.random.random() < 0.1:
-        answer = choices.mutated(answer)
-    return Generated(answer, greeting)
+    return Generated(b"".join(frames), greeting)
 
 
 def _deviate(choices: _Choices, fields: list[tuple[bytes, bytes]]) -> None:
