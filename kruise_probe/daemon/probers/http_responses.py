@@ -21,12 +21,17 @@ class ResponseReader:
     """Reads one response and skips informational responses (1xx) before it.
 
     Attributes:
-        complete: the body has ended or has reached `MAX_BODY_BYTES`.
+        complete: the body has ended or has reached `max_body_bytes`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         self.complete = False
-        self._parser = ResponseParser(max_framing_bytes=MAX_HEAD_BYTES, upgrade=True, lenient=True)
+        self._max_body_bytes = max_body_bytes
+        self._parser = ResponseParser(
+            max_framing_bytes=MAX_HEAD_BYTES,
+            upgrade=True,
+            lenient=True,
+        )
 
     @property
     def status(self) -> int | None:
@@ -41,8 +46,19 @@ class ResponseReader:
 
     @property
     def body(self) -> bytes:
-        """Its first `MAX_BODY_BYTES`."""
-        return bytes(self._parser.body[:MAX_BODY_BYTES])
+        """Its first `max_body_bytes`."""
+        return bytes(self._parser.body[: self._max_body_bytes])
+
+    @property
+    def is_cut(self) -> bool:
+        """There is more of the body."""
+        excess = len(self._parser.body) - self._max_body_bytes
+        return excess > 0 or (excess == 0 and not self._parser.complete)
+
+    @property
+    def encoding(self) -> str:
+        """Of the body, in lower case; empty without Content-Encoding."""
+        return self._parser.headers.get("content-encoding", "").lower()
 
     def first_line(self) -> tuple[bytes, bool]:
         """The received part of the first line of the body that is not blank, and whether it has ended."""
@@ -65,10 +81,10 @@ class ResponseReader:
             elif not parser.end():
                 raise InvalidResponse("unexpected EOF")
         except InvalidResponse:
-            if len(parser.body) < MAX_BODY_BYTES:
+            if len(parser.body) < self._max_body_bytes:
                 raise
         self.complete = (
             parser.complete
             or parser.status == SWITCHING_PROTOCOLS
-            or len(parser.body) >= MAX_BODY_BYTES
+            or len(parser.body) >= self._max_body_bytes
         )
