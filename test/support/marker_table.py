@@ -186,7 +186,6 @@ def _named(rows: Iterator[Row]) -> tuple[Row, ...]:
 _TABLE = load_table(
     Path(__file__).parents[1] / "data" / "markers.yaml",
     {
-        "join": "".join,
         "numbered": _numbered,
         "items": _items,
         "probes": _probes,

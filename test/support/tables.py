@@ -10,7 +10,7 @@ import yaml
 def load_table(path: Path, tags: dict[str, Callable[[Any], Any]]) -> Any:
     """The document; a tag `!name` calls `tags["name"]` with the value that follows it.
 
-    `!times [text or list, count]` is known to all tables.
+    All tables have `!times [text or list, count]` and `!join [text, …]`.
     """
 
     class Loader(yaml.SafeLoader):
@@ -26,7 +26,7 @@ def load_table(path: Path, tags: dict[str, Callable[[Any], Any]]) -> Any:
 
         Loader.add_constructor(f"!{name}", construct)
 
-    for name, made in {"times": _times, **tags}.items():
+    for name, made in {"times": _times, "join": "".join, **tags}.items():
         add(name, made)
     return yaml.load(path.read_text(), Loader)
 
