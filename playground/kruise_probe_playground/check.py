@@ -69,10 +69,10 @@ class Progress:
 
     def _by_name(self) -> Mapping[str, Mapping[str, Set[str]]]:
         """What is missing, by the name of the probe in the output: the short one, unless two probes share it."""
-        times = Counter(each.shown(unique=False) for each in self._missing)
+        times = Counter(probe.shown(unique=False) for probe in self._missing)
         return {
-            each.shown(unique=times[each.shown(unique=False)] > 1): states
-            for each, states in sorted(self._missing.items())
+            probe.shown(unique=times[probe.shown(unique=False)] > 1): states
+            for probe, states in sorted(self._missing.items())
         }
 
     def seen(self) -> Mapping[str, list[str]]:
@@ -111,7 +111,7 @@ class Progress:
         return {
             "ok": self.complete,
             "seconds": round(seconds, 1),
-            "pods": len({(each.namespace, each.pod) for each in self._missing}),
+            "pods": len({(probe.namespace, probe.pod) for probe in self._missing}),
             "probes": len(self._missing),
             "seen": self.seen(),
         }

@@ -114,7 +114,9 @@ def load(files: Sequence[Path]) -> list[LoadedObject]:
     Raises:
         BadFile: a file cannot be read, is not YAML, or contains something other than objects.
     """
-    documents = [each for source in read_sources(map(str, files)) for each in _load_one(source)]
+    documents = [
+        document for source in read_sources(map(str, files)) for document in _load_one(source)
+    ]
     if files and not documents:
         raise BadFile(
             f"{files[0]}: contains no object; write a PodProbeMarker and the Pods that it selects"
@@ -168,7 +170,7 @@ def _objects(place: str, value: Any) -> Iterator[LoadedObject]:
         raise BadFile(f"{place}: the {value['kind']} has no metadata.name; add it")
     place = f"{place} ({value['kind']} {metadata['name']})"
     try:
-        yield from (LoadedObject(place, each) for each in objects_for(value))
+        yield from (LoadedObject(place, document) for document in objects_for(value))
     except ValueError as error:
         raise BadFile(f"{place}: {error}") from error
 

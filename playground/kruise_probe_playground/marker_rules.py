@@ -29,7 +29,7 @@ def marker_problems(new: Json, old: Json | None) -> Sequence[Cause]:
         before = _spec_of(old)
         if before == spec:
             return ()
-    return [Cause(**each.cause) for each in first_errors(marker_errors(spec, before))]
+    return [Cause(**error.cause) for error in first_errors(marker_errors(spec, before))]
 
 
 def _spec_of(marker: Json) -> PodProbeMarkerSpec:

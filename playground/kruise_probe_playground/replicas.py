@@ -95,9 +95,9 @@ class ReplicaSetController:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                for each in self._sets.lister.list():
-                    if not each.deleting:
-                        await self._reconcile(each)
+                for replica_set in self._sets.lister.list():
+                    if not replica_set.deleting:
+                        await self._reconcile(replica_set)
 
     def on_add(self, obj: object, is_initial: bool) -> None:
         self._changed.set()
@@ -131,7 +131,7 @@ class ReplicaSetController:
         active = [
             item
             for item in page.items
-            if any(owner.uid == replica_set.uid for owner in item.metadata.owner_references or ())
+            if any(owner.uid == replica_set.uid for owner in item.metadata.owner_references)
             and not item.deleting
             and item.status.phase not in _FINISHED
         ]

@@ -77,21 +77,21 @@ def pod_rows(
         for pod, condition_type, row in _probe_rows(marker, seen):
             found[marker.namespace, pod].append((condition_type, row))
     return [
-        _pod_row(each, found[each.key.namespace, each.key.name])
-        for each in sorted(pods, key=lambda pod: pod.key)
+        _pod_row(item, found[item.key.namespace, item.key.name])
+        for item in sorted(pods, key=lambda pod: pod.key)
     ]
 
 
 def _pod_row(pod: NodePod, probes: Iterable[tuple[str, ProbeRow]]) -> PodRow:
     ready = pod.condition("Ready")
-    gates = {gate.condition_type for gate in pod.spec.readiness_gates or ()}
+    gates = {gate.condition_type for gate in pod.spec.readiness_gates}
     return PodRow(
         namespace=pod.key.namespace,
         name=pod.key.name,
         status=_status(pod),
         ready=ready.status if ready else "",
         ip=pod.status.pod_ip or "",
-        restarts=sum(each.restart_count for each in pod.status.container_statuses or ()),
+        restarts=sum(status.restart_count for status in pod.status.container_statuses),
         probes=tuple(row._replace(gate=kind in gates) for kind, row in probes),
     )
 
@@ -99,9 +99,9 @@ def _pod_row(pod: NodePod, probes: Iterable[tuple[str, ProbeRow]]) -> PodRow:
 def _status(pod: NodePod) -> str:
     if pod.deleting:
         return "Terminating"
-    for each in pod.status.container_statuses or ():
-        if each.state.waiting and each.state.waiting.reason:
-            return each.state.waiting.reason
+    for status in pod.status.container_statuses:
+        if status.state.waiting and status.state.waiting.reason:
+            return status.state.waiting.reason
     return pod.status.phase or "Pending"
 
 
@@ -109,7 +109,7 @@ def _probe_rows(
     marker: MarkerView, seen: Mapping[NamespacedName, Pod]
 ) -> Iterator[tuple[str, str, ProbeRow]]:
     """Of each result: pod, condition type, row."""
-    probes = {each.name: each for each in marker.probes}
+    probes = {probe.name: probe for probe in marker.probes}
     reported = {(problem.pod, problem.probe) for problem in marker.problems}
     for pod in marker.pods:
         for result in pod.results:

@@ -156,9 +156,9 @@ class Playground:
         names = [f"node-{number}" for number in range(self._node_count)]
         self.nodes += [
             EmbeddedNode(
-                name=each, client=kubelets, folder=place.folder, mark=f"{place.mark}/{each}"
+                name=name, client=kubelets, folder=place.folder, mark=f"{place.mark}/{name}"
             )
-            for each in names
+            for name in names
         ]
         self.manager = manager(
             self.kubeconfig,

@@ -92,7 +92,7 @@ def _probe_changes(before: PodRow, after: PodRow) -> Iterator[Line]:
     known = {probe.probe: probe for probe in before.probes}
     remaining = {probe.probe for probe in after.probes}
     gone = [probe for probe in before.probes if probe.probe not in remaining]
-    for row in (*after.probes, *(each._replace(state="", marks=()) for each in gone)):
+    for row in (*after.probes, *(mark._replace(state="", marks=()) for mark in gone)):
         earlier = known.get(row.probe, row._replace(state="", marks=()))
         parts = [
             *_state_change(earlier, row),
@@ -114,8 +114,8 @@ def _state_change(before: ProbeRow, after: ProbeRow) -> Iterator[str]:
 
 
 def _mark_changes(before: ProbeRow, after: ProbeRow) -> Iterator[str]:
-    keys = {(each.kind, each.key) for each in after.marks}
-    yield from (each.short for each in reversed(after.marks) if each not in before.marks)
+    keys = {(mark.kind, mark.key) for mark in after.marks}
+    yield from (mark.short for mark in reversed(after.marks) if mark not in before.marks)
     for mark in before.marks:
         if (mark.kind, mark.key) not in keys:
             yield f"{mark.short_key} removed"

@@ -114,7 +114,7 @@ def builtin_kinds() -> list[Kind]:
             tables.EVENTS,
             short_names=("ev",),
             select_fields=fields(
-                *(f"involvedObject.{each}" for each in ("kind", "namespace", "name", "uid")),
+                *(f"involvedObject.{name}" for name in ("kind", "namespace", "name", "uid")),
                 *("reason", "type"),
             ),
         ),

@@ -48,7 +48,7 @@ _CLOSE = b"\xff"
 async def upgraded(request: web.Request, protocols: Sequence[str]) -> web.WebSocketResponse:
     """The WebSocket that the request asks for; fails for other requests."""
     offered = request.headers.get("Sec-WebSocket-Protocol", "")
-    if not any(each.strip() in protocols for each in offered.split(",")):
+    if not any(protocol.strip() in protocols for protocol in offered.split(",")):
         raise failures.bad_request(
             f"this playground's API server needs a WebSocket with the protocol {' or '.join(protocols)}"
         )
@@ -82,8 +82,8 @@ async def serve_command(
                 await asyncio.wait(copying, timeout=LAST_OUTPUT_SECONDS)
                 await _send_status(socket, _ended(running.result()))
         finally:
-            for each in (running, feeding, *copying):
-                each.cancel()
+            for task in (running, feeding, *copying):
+                task.cancel()
             await asyncio.wait((running, feeding, *copying))
     return socket
 
@@ -102,32 +102,16 @@ def _open_files(
         of_command.callback(os.close, terminal)
         screen = end(main)
         return [terminal] * 3, [(_STDOUT, screen)], screen
-    reading, writing = zip(
-        os.pipe(),
-        os.pipe(),
-        os.pipe(),
-        strict=True,
-    )
-    files = [
-        reading[0],
-        *writing[1:],
-    ]
+    read_stdin, write_stdin = os.pipe()
+    read_stdout, write_stdout = os.pipe()
+    read_stderr, write_stderr = os.pipe()
+    files = [read_stdin, write_stdout, write_stderr]
     for file in files:
         of_command.callback(os.close, file)
-    stdin, *outputs = map(end, (writing[0], *reading[1:]))
+    stdin = end(write_stdin)
     if not options.stdin:
         stdin.close()
-    return (
-        files,
-        list(
-            zip(
-                (_STDOUT, _STDERR),
-                outputs,
-                strict=True,
-            )
-        ),
-        stdin,
-    )
+    return files, [(_STDOUT, end(read_stdout)), (_STDERR, end(read_stderr))], stdin
 
 
 async def _copy(socket: web.WebSocketResponse, channel: int, output: FileIO) -> None:

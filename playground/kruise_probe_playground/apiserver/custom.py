@@ -68,16 +68,16 @@ class CustomRules(Rules):
                 )
             ]
         found = list(validate(new, self.schema, ""))
-        blocked = any(each.reason in _BLOCKING for each in found)
+        blocked = any(cause.reason in _BLOCKING for cause in found)
         if self.validator is not None and not blocked:
-            reported = {each.field for each in found}
-            found += [each for each in self.validator(new, old) if each.field not in reported]
+            reported = {cause.field for cause in found}
+            found += [cause for cause in self.validator(new, old) if cause.field not in reported]
         return found
 
 
 _BLOCKING: Final = frozenset(
-    f"FieldValue{each}"
-    for each in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid")
+    f"FieldValue{name}"
+    for name in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid")
 )
 """Reasons of errors after which the real server does not evaluate CEL."""
 

@@ -51,7 +51,7 @@ def read_delete_options(
     """The options of the body; of the query only if there is no body."""
     read: Mapping[str, Any] = read_json(body, content_type, "DeleteOptions") if body else query
     check_no_dry_run(read)
-    given = {key: each for key, each in read.items() if each is not None}
+    given = {key: value for key, value in read.items() if value is not None}
     try:
         return msgspec.convert(given, DeleteOptions, strict=bool(body))
     except msgspec.ValidationError as error:
@@ -177,7 +177,7 @@ class GarbageCollector:
         ):
             return
         references = kind.decode(stored)["metadata"]["ownerReferences"]
-        served = {(each.api_version, each.kind) for each in self._registry.kinds.values()}
+        served = {(kind.api_version, kind.kind) for kind in self._registry.kinds.values()}
         # An owner of another kind may exist elsewhere.
         if served.issuperset(
             (reference["apiVersion"], reference["kind"]) for reference in references
@@ -190,10 +190,10 @@ class GarbageCollector:
         for stored in [*self._registry.collection(namespaces).objects.values()]:
             if stored.terminating:
                 deletions = [
-                    delete(self._registry, kind, each, DeleteOptions())
+                    delete(self._registry, kind, item, DeleteOptions())
                     for kind in self._registry.kinds.values()
-                    for each in [*self._registry.collection(kind).objects.values()]
-                    if each.key.namespace == stored.key.name
+                    for item in [*self._registry.collection(kind).objects.values()]
+                    if item.key.namespace == stored.key.name
                 ]
                 if all(deletion.gone for deletion in deletions):
                     self._registry.remove(

@@ -100,7 +100,9 @@ class Documents:
 
     @cached_property
     def _openapi(self) -> dict[str, bytes]:
-        found = {path: msgspec.json.encode(_document(each)) for path, each in self._by_root.items()}
+        found = {
+            path: msgspec.json.encode(_document(value)) for path, value in self._by_root.items()
+        }
         urls = {
             path.removeprefix("openapi/v3/"): {
                 "serverRelativeURL": f"/{path}?hash={sha256(body).hexdigest().upper()}"

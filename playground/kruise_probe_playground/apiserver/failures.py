@@ -192,7 +192,7 @@ def unsupported(
     value: Any,
     supported: Sequence[Any],
 ) -> Cause:
-    listed = ", ".join(show(each) for each in supported)
+    listed = ", ".join(show(name) for name in supported)
     message = f"Unsupported value: {show(value)}: supported values: {listed}"
     return Cause("FieldValueNotSupported", message, field)
 

@@ -88,7 +88,9 @@ def _walk(
 def _container(old: Any, new: Any, schema: Schema) -> type | None:
     """Dict or list if the parts of the value are compared, None if it is one leaf."""
     for kind, atomic in ((dict, schema.atomic_map), (list, schema.list_type == "atomic")):
-        if all(isinstance(each, kind) or each is _ABSENT or each is None for each in (old, new)):
+        if all(
+            isinstance(fields, kind) or fields is _ABSENT or fields is None for fields in (old, new)
+        ):
             return None if atomic or not ((old and old is not _ABSENT) or new) else kind
     return None
 
@@ -139,12 +141,13 @@ def _walk_list(
 
 def _by_element(values: Any, schema: Schema) -> dict[str, list[Any]]:
     elements: dict[str, list[Any]] = {}
-    for each in values if isinstance(values, list) else ():
+    items = values if isinstance(values, list) else ()
+    for item in items:
         if schema.list_type == "set":
-            key = f"v:{_encoder.encode(each).decode()}"
-        elif identity := schema.identity(each):
+            key = f"v:{_encoder.encode(item).decode()}"
+        elif identity := schema.identity(item):
             key = f"k:{_encoder.encode(dict(identity)).decode()}"
         else:
             continue
-        elements.setdefault(key, []).append(each)
+        elements.setdefault(key, []).append(item)
     return elements

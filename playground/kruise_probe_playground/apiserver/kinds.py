@@ -12,7 +12,7 @@ import msgspec
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe_playground.apiserver.failures import Cause, FailureTarget
-from kruise_probe_playground.apiserver.schema import Json, Schema, put, value_at
+from kruise_probe_playground.apiserver.schema import Json, Schema, listed, put, value_at
 from kruise_probe_playground.apiserver.store import Stored
 from kruise_probe_playground.apiserver.tables import Column
 
@@ -145,7 +145,7 @@ class Kind:
     def counted(self, of: Json) -> Json:
         """The parts of an object whose changes its generation counts."""
         ignored = ("metadata", "status") if "status" in self.subresources else ("metadata",)
-        return {key: each for key, each in of.items() if key not in ignored}
+        return {key: value for key, value in of.items() if key not in ignored}
 
     def target(self, name: str = "") -> FailureTarget:
         return FailureTarget(self.group, self.plural, self.kind, name)
@@ -167,7 +167,7 @@ class Kind:
         metadata = new["metadata"]
         metadata["resourceVersion"] = str(revision)
         omitted = () if self.custom else ("kind", "apiVersion")
-        body = _encoder.encode({key: each for key, each in new.items() if key not in omitted})
+        body = _encoder.encode({key: value for key, value in new.items() if key not in omitted})
         key = NamespacedName(metadata.get("namespace") or "", metadata["name"])
         selectable = {
             "metadata.name": key.name,
@@ -181,6 +181,6 @@ class Kind:
             body,
             metadata.get("labels") or {},
             selectable,
-            tuple(each["uid"] for each in metadata.get("ownerReferences") or ()),
+            tuple(reference["uid"] for reference in listed(metadata, "ownerReferences")),
             "deletionTimestamp" in metadata,
         )

@@ -16,7 +16,7 @@ from kruise_probe_playground.apiserver.failures import bad_request
 from kruise_probe_playground.apiserver.pods import CONTAINER_LISTS
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import read_query
-from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.schema import Json, listed
 
 
 class NotOnNode(Exception):
@@ -65,7 +65,7 @@ def open_log(
     registry: Registry, key: NamespacedName, query: Mapping[str, str], containers: Containers
 ) -> AsyncIterator[bytes] | None:
     """Return the bytes of the log that `query` (core/v1 PodLogOptions) selects; None for a pod without a node."""
-    if refused := [each for each in _REFUSED if each in query]:
+    if refused := [option for option in _REFUSED if option in query]:
         raise bad_request(
             f"this playground's logs have no {refused[0]}; use container, follow, previous and tailLines"
         )
@@ -91,7 +91,7 @@ def open_log(
 
 def _status_of(pod: Json, container: str) -> Json:
     lists = ("initContainerStatuses", "containerStatuses")
-    statuses = (each for name in lists for each in pod["status"].get(name, ()))
+    statuses = (status for name in lists for status in pod["status"].get(name, ()))
     return next((status for status in statuses if status["name"] == container), {})
 
 
@@ -121,7 +121,11 @@ def running_container(pod: Json, name: str) -> str:
 
 
 def _container(pod: Json, name: str) -> str:
-    names = [str(each["name"]) for part in CONTAINER_LISTS for each in pod["spec"].get(part) or ()]
+    names = [
+        str(container["name"])
+        for part in CONTAINER_LISTS
+        for container in listed(pod["spec"], part)
+    ]
     containers = pod["spec"]["containers"]
     if not name and len(containers) == 1:
         return str(containers[0]["name"])

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from kruise_probe.api.times import format_time
 from kruise_probe_playground.apiserver.field_sets import Path, compare, decode, encode
-from kruise_probe_playground.apiserver.schema import Json, Schema, put
+from kruise_probe_playground.apiserver.schema import Json, Schema, listed, put
 
 _SET_BY_SERVER = (
     *("name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName"),
@@ -18,7 +18,7 @@ _SET_BY_SERVER = (
 )
 _NEVER_MANAGED: Final[Set[Path]] = {
     *(("f:apiVersion",), ("f:kind",), ("f:metadata",)),
-    *(("f:metadata", f"f:{each}") for each in _SET_BY_SERVER),
+    *(("f:metadata", f"f:{item}") for item in _SET_BY_SERVER),
 }
 
 
@@ -109,7 +109,7 @@ def same_but_for_times(left: Json, right: Json) -> bool:
 def _without_times(of: Json) -> Json:
     metadata = dict(of["metadata"])
     metadata["managedFields"] = [
-        {**each, "time": None} for each in metadata.get("managedFields") or ()
+        {**entry, "time": None} for entry in listed(metadata, "managedFields")
     ]
     return {**of, "metadata": metadata}
 
@@ -167,5 +167,5 @@ def _store(new: Json, entries: dict[ManagerIdentifier, _Entry]) -> None:
             "fieldsV1": encode(entry.fields),
             "subresource": writer.subresource,
         }
-        encoded.append({key: each for key, each in one.items() if each != ""})
+        encoded.append({key: value for key, value in one.items() if value != ""})
     put(new["metadata"], "managedFields", encoded or None)

@@ -22,7 +22,7 @@ from kruise_probe.api.times import format_time
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause
 from kruise_probe_playground.apiserver.kinds import Kind
-from kruise_probe_playground.apiserver.schema import Json, put
+from kruise_probe_playground.apiserver.schema import Json, listed, put
 
 MAX_ANNOTATIONS_BYTES = 256 << 10
 
@@ -65,12 +65,12 @@ def problems(metadata: Json, kind: Kind) -> Iterator[Cause]:
         yield failures.forbidden_field("metadata.namespace", "not allowed on this type")
     yield from _label_problems(metadata.get("labels") or {})
     yield from _annotation_problems(metadata.get("annotations") or {})
-    for owner in metadata.get("ownerReferences") or ():
+    for owner in listed(metadata, "ownerReferences"):
         for key in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(key):
                 path = f"metadata.ownerReferences.{key}"
                 yield failures.invalid_value(path, "", "must not be empty")
-    for finalizer in metadata.get("finalizers") or ():
+    for finalizer in listed(metadata, "finalizers"):
         if problem := label_key_error(finalizer):
             yield failures.invalid_value("metadata.finalizers", finalizer, problem)
 
@@ -111,11 +111,11 @@ def _annotation_problems(annotations: Mapping[str, str]) -> Iterator[Cause]:
 def update_problems(new: Json, old: Json) -> Iterator[Cause]:
     added = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
     if added and "deletionTimestamp" in old:
-        listed = ", ".join(f'"{each}"' for each in added)
+        names = ", ".join(f'"{finalizer}"' for finalizer in added)
         yield failures.forbidden_field(
             "metadata.finalizers",
             "no new finalizers can be added if the object is being deleted, found new finalizers"
-            f" []string{{{listed}}}",
+            f" []string{{{names}}}",
         )
     for key in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
         value: Any = new.get(key)

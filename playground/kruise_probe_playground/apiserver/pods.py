@@ -15,7 +15,7 @@ from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause, forbidden_field, invalid_value
 from kruise_probe_playground.apiserver.kinds import Rules, fields
 from kruise_probe_playground.apiserver.metadata import name_error
-from kruise_probe_playground.apiserver.schema import Json, put
+from kruise_probe_playground.apiserver.schema import Json, listed, put
 
 CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
 MAX_SECONDS: Final = 1 << 31  # Longer periods are clamped, because Python's time ends in 9999.
@@ -32,13 +32,13 @@ def default_spec(spec: Json) -> None:
             tag = image.rsplit("/", 1)[-1].partition(":")[2]
             latest = tag in ("", "latest") and "@" not in image
             container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
-    for volume in spec.get("volumes") or ():
+    for volume in listed(spec, "volumes"):
         if len(volume) == 1:
             volume["emptyDir"] = {}
 
 
 def _containers(spec: Json) -> Iterator[Json]:
-    return (each for name in CONTAINER_LISTS for each in spec.get(name) or ())
+    return (container for name in CONTAINER_LISTS for container in listed(spec, name))
 
 
 class PodRules(Rules):
@@ -111,9 +111,9 @@ def spec_problems(spec: Json) -> Iterator[Cause]:
         yield failures.required("spec.containers")
     names: set[str] = set()
     for list_name in CONTAINER_LISTS:
-        for index, each in enumerate(spec.get(list_name) or ()):
+        for index, container in enumerate(listed(spec, list_name)):
             yield from _container_problems(
-                each,
+                container,
                 f"spec.{list_name}[{index}]",
                 names,
             )
@@ -157,7 +157,7 @@ def _frozen_part(spec: Json) -> Any:
     frozen = {key: value for key, value in spec.items() if key not in changeable}
     for name in ("containers", "initContainers"):
         frozen[name] = [
-            {key: value for key, value in each.items() if key != "image"}
-            for each in spec.get(name) or ()
+            {key: value for key, value in container.items() if key != "image"}
+            for container in listed(spec, name)
         ]
     return frozen

@@ -87,7 +87,7 @@ def read_query(query: Mapping[str, str], options: type[Options]) -> Options:
     """Decode the options of a query; empty ones count as absent."""
     try:
         return msgspec.convert(
-            {key: each for key, each in query.items() if each}, options, strict=False
+            {key: value for key, value in query.items() if value}, options, strict=False
         )
     except msgspec.ValidationError as error:
         raise bad_request(f"the query is invalid: {error}") from error

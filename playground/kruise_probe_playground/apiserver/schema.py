@@ -6,7 +6,7 @@ Source: apiextensions-apiserver pkg/apiserver/schema; kube-openapi pkg/schemacon
 Differs: no CEL, no x-kubernetes-embedded-resource; a value of unknown type counts as untyped.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Literal
@@ -14,6 +14,13 @@ from typing import Any, Final, Literal
 import yaml
 
 Json = dict[str, Any]
+
+
+def listed(of: Json, field: str) -> Sequence[Any]:
+    """The list of a field; a null one is as absent."""
+    return of.get(field) or ()
+
+
 ListType = Literal["atomic", "set", "map"]
 
 
@@ -124,8 +131,8 @@ class Compiler:
             self._done[name] = node  # before its parts, which may refer to it
         node.absent = additions()["absent"].get(name, {})
         limits = additions()["fields"].get(name, {})
-        for key, each in rules.get("properties", {}).items():
-            node.properties[key] = self.compile({**each, **limits.get(key, {})})
+        for key, value in rules.get("properties", {}).items():
+            node.properties[key] = self.compile({**value, **limits.get(key, {})})
         node.extra = self._extra(rules, node)
         if "items" in rules:
             node.items = self.compile(rules["items"])
@@ -134,7 +141,7 @@ class Compiler:
             *filter(None, (node.extra, node.items)),
         ]
         node.has_defaults = bool(node.absent) or any(
-            each.default is not None or each.has_defaults for each in below
+            item.default is not None or item.has_defaults for item in below
         )
         return node
 
@@ -151,7 +158,9 @@ def _types(rules: Json) -> tuple[str, ...]:
         return ("integer", "string")
     if "type" in rules:
         return (rules["type"],)
-    return tuple(each["type"] for each in rules.get("oneOf", ()) if "type" in each)
+    return tuple(
+        alternative["type"] for alternative in rules.get("oneOf", ()) if "type" in alternative
+    )
 
 
 def _list_type(rules: Json) -> ListType:

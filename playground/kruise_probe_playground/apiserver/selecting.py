@@ -38,7 +38,7 @@ def parse_fields(text: str, known: Set[str]) -> tuple[FieldTerm, ...]:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
         name, operator, value = match.groups()
         if name not in known:
-            listed = ", ".join(f'"{each}"' for each in sorted(known))
+            listed = ", ".join(f'"{field}"' for field in sorted(known))
             raise bad_request(f'"{name}" is not a known field selector: only {listed}')
         if not re.fullmatch(r"(?:[^\\,=]|\\[\\,=])*", value, re.DOTALL):
             raise bad_request(f"invalid field selector: unescaped character in value: {value}")

@@ -69,13 +69,13 @@ def prune(
     if isinstance(value, list) and schema.items is not None:
         return [
             prune(
-                each,
+                item,
                 schema.items,
                 unknown,
                 f"{path}[{index}]",
             )
-            for index, each in enumerate(value)
-            if not (schema.typed and each is None)
+            for index, item in enumerate(value)
+            if not (schema.typed and item is None)
         ]
     return value
 
@@ -87,16 +87,16 @@ def _prune_map(
     path: str,
 ) -> Any:
     kept = {}
-    for key, each in value.items():
+    for key, field in value.items():
         child = schema.child(key)
         where = f"{path}.{key}" if path else key
         if child is None:
             unknown.append(where)
-        elif each is None and _drops_null(child, schema):
+        elif field is None and _drops_null(child, schema):
             if schema.typed and key not in schema.properties and "string" in child.types:
                 kept[key] = ""  # Go has an entry with the zero value
         else:
-            pruned = prune(each, child, unknown, where)
+            pruned = prune(field, child, unknown, where)
             if not (schema.typed and _is_omitted(pruned, key, child, schema)):
                 kept[key] = pruned
     return kept
@@ -130,8 +130,8 @@ def apply_defaults(value: Any, schema: Schema) -> None:
     if not schema.has_defaults:
         return
     if isinstance(value, list) and schema.items is not None:
-        for each in value:
-            apply_defaults(each, schema.items)
+        for item in value:
+            apply_defaults(item, schema.items)
     elif isinstance(value, dict):
         _default_map(value, schema)
 

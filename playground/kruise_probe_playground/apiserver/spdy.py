@@ -24,7 +24,7 @@ def _dictionary() -> bytes:
     words, _, text = (
         files(__package__).joinpath("spdy_dictionary.txt").read_text().partition("\n\n")
     )
-    with_lengths = (len(each).to_bytes(4, "big") + each.encode() for each in words.split("\n"))
+    with_lengths = (len(word).to_bytes(4, "big") + word.encode() for word in words.split("\n"))
     return b"".join(with_lengths) + text.rstrip("\n").encode()
 
 

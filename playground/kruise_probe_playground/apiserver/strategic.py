@@ -35,7 +35,7 @@ def strategic_merge_patch(original: Json, patch: Json, schema: Schema) -> Json:
             raise bad_request(f"invalid patch format of {key}")
         if key.startswith(_DELETE_PRIMITIVES):
             if isinstance(merged.get(name), list):
-                merged[name] = [each for each in merged[name] if each not in value]
+                merged[name] = [item for item in merged[name] if item not in value]
         elif key.startswith(_SET_ORDER):
             if isinstance(merged.get(name), list):
                 merge_key = (schema.child(name) or UNTYPED).merge_key
@@ -73,26 +73,26 @@ def _merge_list(
     schema: Schema,
 ) -> list[Any]:
     """Merge the items of the patch into those with the same key; append the others."""
-    if not any(isinstance(each, dict) for each in (*original, *patch)):
-        return list({show(each): each for each in (*original, *patch)}.values())
+    if not any(isinstance(item, dict) for item in (*original, *patch)):
+        return list({show(item): item for item in (*original, *patch)}.values())
     key = schema.merge_key
     if not key:
         raise _failed("cannot merge lists without merge key")
     merged = list(original)
-    for each in patch:
-        if not isinstance(each, dict) or key not in each:
-            raise _failed(f"map: {each!r} does not contain declared merge key: {key}")
-        if each.get(_DIRECTIVE, "delete") != "delete":
-            raise _failed(f"Unknown patch type: {each[_DIRECTIVE]!r} in a list")
-        place = next((at for at, old in enumerate(merged) if old.get(key) == each[key]), None)
-        if _DIRECTIVE in each:
-            merged = [old for old in merged if old.get(key) != each[key]]
+    for item in patch:
+        if not isinstance(item, dict) or key not in item:
+            raise _failed(f"map: {item!r} does not contain declared merge key: {key}")
+        if item.get(_DIRECTIVE, "delete") != "delete":
+            raise _failed(f"Unknown patch type: {item[_DIRECTIVE]!r} in a list")
+        place = next((at for at, old in enumerate(merged) if old.get(key) == item[key]), None)
+        if _DIRECTIVE in item:
+            merged = [old for old in merged if old.get(key) != item[key]]
         elif place is None:
-            merged.append(_without_directives(each))
+            merged.append(_without_directives(item))
         else:
             merged[place] = strategic_merge_patch(
                 merged[place],
-                each,
+                item,
                 schema.items or UNTYPED,
             )
     return merged
@@ -102,13 +102,13 @@ def _without_directives(value: Any) -> Any:
     """The value to store in an absent field; None for a directive."""
     if isinstance(value, dict):
         cleaned: Json = {}
-        for key, each in value.items():
+        for key, field in value.items():
             if not key.startswith((_RETAIN_KEYS, _SET_ORDER, _DELETE_PRIMITIVES)):
-                put(cleaned, key, _without_directives(each))
+                put(cleaned, key, _without_directives(field))
         return None if _DIRECTIVE in value else cleaned
     if isinstance(value, list):
-        kept = (each for each in value if not (isinstance(each, dict) and _DIRECTIVE in each))
-        return [_without_directives(each) for each in kept]
+        kept = (item for item in value if not (isinstance(item, dict) and _DIRECTIVE in item))
+        return [_without_directives(item) for item in kept]
     return value
 
 
@@ -122,7 +122,7 @@ def _ordered(
     def identity(item: Any) -> str:
         return show(item.get(merge_key) if isinstance(item, dict) else item)
 
-    places = {identity(each): place for place, each in enumerate(wanted)}
+    places = {identity(item): place for place, item in enumerate(wanted)}
     return sorted(
         items,
         key=lambda each: places.get(identity(each), len(places)),

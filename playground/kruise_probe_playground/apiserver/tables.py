@@ -65,9 +65,10 @@ def cell_of(
 def _next(value: Any, step: re.Match[str]) -> Any:
     if step["field"]:
         return value.get(step["field"]) if isinstance(value, dict) else None
-    for each in value if isinstance(value, list) else ():
-        if isinstance(each, dict) and each.get(step["key"]) == step["value"]:
-            return each
+    items = value if isinstance(value, list) else ()
+    for item in items:
+        if isinstance(item, dict) and item.get(step["key"]) == step["value"]:
+            return item
     return None
 
 
@@ -91,8 +92,8 @@ def _listed(pod: Json, key: str) -> Sequence[Json]:
 
 def _is_true(pod: Json, condition: str) -> bool:
     return any(
-        each["type"] == condition and each.get("status") == "True"
-        for each in _listed(pod, "conditions")
+        item["type"] == condition and item.get("status") == "True"
+        for item in _listed(pod, "conditions")
     )
 
 
@@ -132,7 +133,7 @@ def _status(pod: Json, _: datetime) -> str:
 
 
 def _restarts(pod: Json, _: datetime) -> str:
-    return str(sum(each.get("restartCount", 0) for each in _listed(pod, "containerStatuses")))
+    return str(sum(status.get("restartCount", 0) for status in _listed(pod, "containerStatuses")))
 
 
 def _gates(pod: Json, _: datetime) -> str:

@@ -76,11 +76,11 @@ def _map_problems(
     if not schema.typed:  # Go has zero values instead
         for key in sorted(schema.required - value.keys()):
             yield failures.required(f"{prefix}{key}")
-    for key, each in value.items():
+    for key, field in value.items():
         child = schema.child(key)
         if child is not None:
             yield from validate(
-                each,
+                field,
                 child,
                 f"{prefix}{key}",
             )
@@ -92,19 +92,19 @@ def _list_problems(
     path: str,
 ) -> Iterator[Cause]:
     if schema.items is not None:
-        for index, each in enumerate(value):
+        for index, item in enumerate(value):
             yield from validate(
-                each,
+                item,
                 schema.items,
                 f"{path}[{index}]",
             )
     if schema.list_type == "atomic" or schema.typed:
         return
     seen: list[Any] = []
-    for index, each in enumerate(value):
-        identity = schema.identity(each) if schema.list_type == "map" else each
+    for index, item in enumerate(value):
+        identity = schema.identity(item) if schema.list_type == "map" else item
         if identity is not None and identity in seen:
-            shown = dict(identity) if schema.list_type == "map" else each
+            shown = dict(identity) if schema.list_type == "map" else item
             yield failures.duplicate(f"{path}[{index}]", shown)
         seen.append(identity)
 

@@ -40,7 +40,7 @@ def list_objects(
         raise failures.bad_request(
             "this playground's API server sends whole lists; leave out continue"
         )
-    return [each for each in registry.collection(kind).ordered() if scope.matches(each)]
+    return [stored for stored in registry.collection(kind).ordered() if scope.matches(stored)]
 
 
 BOOKMARK_INTERVAL_SECONDS: Final = 30.0
@@ -68,7 +68,9 @@ class Watch:
         self._initial: list[Stored] = []
         self._missed: list[Change] = []
         if self._wants_initial:
-            self._initial = [each for each in self._collection.ordered() if scope.matches(each)]
+            self._initial = [
+                stored for stored in self._collection.ordered() if scope.matches(stored)
+            ]
         elif 0 < query.resource_version < self._collection.floor:
             floor = self._collection.floor
             self._failure = failures.gone(

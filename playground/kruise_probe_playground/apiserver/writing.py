@@ -173,7 +173,7 @@ def _update_problems(
     sent: Json,
 ) -> list[Cause]:
     # Go drops an empty map when it encodes the object, which is after its validation.
-    empty = {key: each for key, each in sent.items() if each == {}}
+    empty = {key: value for key, value in sent.items() if value == {}}
     return [
         *meta.problems(new["metadata"], kind),
         *meta.update_problems(new["metadata"], old["metadata"]),
@@ -186,9 +186,9 @@ def _by_schema(kind: Kind, new: Json, old: Json) -> Iterator[Cause]:
     """The errors of a built-in kind's parts that have changed; rules validate custom resources."""
     if not kind.custom:
         changed = {
-            key: each
-            for key, each in new.items()
-            if key not in ("metadata", "status") and each not in (None, old.get(key))
+            key: value
+            for key, value in new.items()
+            if key not in ("metadata", "status") and value not in (None, old.get(key))
         }
         yield from validate(changed, kind.schema, "")
 
@@ -221,8 +221,8 @@ def _pruned(
     Parts that equal those of `old` are used as they are, because a patch usually changes one part.
     """
     unknown: list[str] = []
-    same = {key: each for key, each in sent.items() if old and key in old and old[key] == each}
-    changed = {key: each for key, each in sent.items() if key not in same}
+    same = {key: value for key, value in sent.items() if old and key in old and old[key] == value}
+    changed = {key: value for key, value in sent.items() if key not in same}
     try:
         new: Json = prune(changed, kind.schema, unknown)
     except WrongType as error:
@@ -233,7 +233,7 @@ def _pruned(
             patched=patched,
         ) from error
     if unknown and options.strict:
-        why = ", ".join(f'unknown field "{each}"' for each in unknown)
+        why = ", ".join(f'unknown field "{field}"' for field in unknown)
         why = f"strict decoding error: {why}"
         raise _undecodable(kind, sent, why, patched=patched)
     apply_defaults(new, kind.schema)

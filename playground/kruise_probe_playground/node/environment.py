@@ -29,7 +29,7 @@ def command_line(container: PodContainer, variables: Mapping[str, str]) -> tuple
             f"container {container.name!r} has no command, and the playground pulls no images;"
             " set spec.containers[].command"
         )
-    return tuple(expand(each, variables) for each in (*container.command, *(container.args or ())))
+    return tuple(expand(word, variables) for word in (*container.command, *container.args))
 
 
 def container_environment(
@@ -61,7 +61,7 @@ def container_environment(
         "POD_NAMESPACE": pod.metadata.namespace or "",
         "POD_IP": ip,
     }
-    for variable in container.env or ():
+    for variable in container.env:
         if variable.value_from is None:
             variables[variable.name] = expand(variable.value or "", variables)
             continue

@@ -83,7 +83,7 @@ class Plan(NamedTuple):
 def restarts(spec: PodSpec, container: PodContainer, exit_code: int) -> bool:
     """Whether a container is restarted after this exit code. A completed init container is not."""
     policy = spec.restart_policy or "Always"
-    if container in (spec.init_containers or ()):
+    if container in spec.init_containers:
         return container.sidecar or (exit_code != 0 and policy != "Never")
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
@@ -95,7 +95,7 @@ def final_phase(spec: PodSpec, records: Records) -> str | None:
         code = records[container.name].exit_code
         return None if code is None or restarts(spec, container, code) else code
 
-    for container in spec.init_containers or ():
+    for container in spec.init_containers:
         if not container.sidecar and final_code(container):
             return "Failed"
     codes = [final_code(container) for container in spec.containers]
@@ -108,7 +108,7 @@ def initialized(spec: PodSpec, records: Records) -> bool:
     """Whether every init container has completed, and every sidecar has started. It stays true."""
     if any(records[container.name].current for container in spec.containers):
         return True
-    return all(_complete(container, records) for container in spec.init_containers or ())
+    return all(_complete(container, records) for container in spec.init_containers)
 
 
 def _complete(container: PodContainer, records: Records) -> bool:
@@ -118,10 +118,10 @@ def _complete(container: PodContainer, records: Records) -> bool:
 
 def _wanted(spec: PodSpec, records: Records) -> list[PodContainer]:
     """The containers that should run now, in start order."""
-    init_containers = spec.init_containers or ()
-    if any(records[each.name].current for each in spec.containers):
+    init_containers = spec.init_containers
+    if any(records[container.name].current for container in spec.containers):
         return [
-            *(each for each in init_containers if each.sidecar),
+            *(container for container in init_containers if container.sidecar),
             *spec.containers,
         ]
     wanted: list[PodContainer] = []

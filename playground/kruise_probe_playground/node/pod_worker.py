@@ -301,9 +301,7 @@ class PodWorker:
     async def _stop_containers(self, grace_seconds: float) -> None:
         """Stop the containers, then the sidecars."""
         sidecars = {
-            container.name
-            for container in self._pod.spec.init_containers or ()
-            if container.sidecar
+            container.name for container in self._pod.spec.init_containers if container.sidecar
         }
         for last in (False, True):
             async with asyncio.TaskGroup() as group:

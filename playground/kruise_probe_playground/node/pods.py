@@ -46,9 +46,9 @@ class PodContainer(_Wire, frozen=True):
     name: str
     image: str | None = None
     command: tuple[str, ...] | None = None
-    args: tuple[str, ...] | None = None
-    env: tuple[EnvVar, ...] | None = None
-    env_from: tuple[_Anything, ...] | None = None
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    env_from: tuple[_Anything, ...] = ()
     restart_policy: str | None = None
     startup_probe: Probe | None = None
 
@@ -64,16 +64,16 @@ class ReadinessGate(_Wire, frozen=True):
 
 class PodSpec(_Wire, frozen=True):
     containers: tuple[PodContainer, ...] = ()
-    init_containers: tuple[PodContainer, ...] | None = None
+    init_containers: tuple[PodContainer, ...] = ()
     node_name: str | None = None
     scheduler_name: str | None = None
     restart_policy: str | None = None
-    readiness_gates: tuple[ReadinessGate, ...] | None = None
+    readiness_gates: tuple[ReadinessGate, ...] = ()
     termination_grace_period_seconds: int | None = None
 
     def all_containers(self) -> Iterator[PodContainer]:
         """Init containers first."""
-        yield from self.init_containers or ()
+        yield from self.init_containers
         yield from self.containers
 
 
@@ -97,8 +97,8 @@ class ContainerStatus(_Wire, frozen=True):
 class PodStatus(_Wire, frozen=True):
     phase: str | None = None
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
-    conditions: tuple[PodCondition, ...] | None = None
-    container_statuses: tuple[ContainerStatus, ...] | None = None
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class PodMeta(ObjectMeta, frozen=True):
@@ -121,10 +121,10 @@ class NodePod(ApiObject, frozen=True):
         return float(DEFAULT_GRACE_SECONDS if seconds is None else max(seconds, 0))
 
     def condition(self, condition_type: str) -> PodCondition | None:
-        conditions = self.status.conditions or ()
-        return next(
-            (condition for condition in conditions if condition.type == condition_type), None
-        )
+        for condition in self.status.conditions:
+            if condition.type == condition_type:
+                return condition
+        return None
 
 
 NODE_PODS: Final = Resource(

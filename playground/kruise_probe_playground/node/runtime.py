@@ -210,7 +210,9 @@ class LocalRuntime:
 
     def remove_sandbox(self, sandbox: Sandbox) -> None:
         """Remove the sandbox, its exited containers and its folder."""
-        for container in [each for each in self._containers.values() if each.sandbox is sandbox]:
+        for container in [
+            container for container in self._containers.values() if container.sandbox is sandbox
+        ]:
             self.remove_container(container)
         self._sandboxes.pop(sandbox.id, None)
         shutil.rmtree(sandbox.folder, ignore_errors=True)

@@ -64,7 +64,7 @@ def _with_times(
     before: Json,
     now: datetime,
 ) -> list[Json]:
-    earlier = {each["type"]: each for each in before.get("conditions", ())}
+    earlier = {condition["type"]: condition for condition in before.get("conditions", ())}
     timed = []
     for condition in conditions:
         last = earlier.get(condition["type"])
@@ -101,7 +101,7 @@ def _initialized_problem(pod: NodePod, records: Records) -> tuple[str, str] | No
         return None
     incomplete = [
         container
-        for container in pod.spec.init_containers or ()
+        for container in pod.spec.init_containers
         if not (records[container.name].ready or records[container.name].exit_code == 0)
     ]
     return "ContainersNotInitialized", f"containers with incomplete status: {_names(incomplete)}"
@@ -124,7 +124,7 @@ def _containers_problem(pod: NodePod, records: Records) -> tuple[str, str] | Non
 
 def _gates_problem(pod: NodePod) -> tuple[str, str] | None:
     messages = []
-    for gate in pod.spec.readiness_gates or ():
+    for gate in pod.spec.readiness_gates:
         kind = gate.condition_type
         condition = pod.condition(kind)
         if condition is None:
@@ -140,7 +140,7 @@ def _gates_problem(pod: NodePod) -> tuple[str, str] | None:
 
 def _container_status(pod: NodePod, record: ContainerRecord, records: Records) -> Json:
     current = record.current
-    is_init = record.spec in (pod.spec.init_containers or ()) and not record.spec.sidecar
+    is_init = record.spec in pod.spec.init_containers and not record.spec.sidecar
     status: Json = {
         "name": record.spec.name,
         "image": record.spec.image or "",
