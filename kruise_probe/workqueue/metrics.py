@@ -22,6 +22,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from kruise_probe.api.histogram import DurationHistogram
 from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.turns import Priority
 
@@ -78,7 +79,9 @@ class WorkQueueCollector(Collector):
             labels=labels,
         )
         worked = HistogramMetricFamily(
-            "workqueue_work_duration_seconds", "Seconds a worker spends on a key", labels=labels
+            "workqueue_work_duration_seconds",
+            "Seconds a worker spends on a key",
+            labels=labels,
         )
         now = _loop_time()
         for name, queue in list(_queues.items()):
@@ -91,12 +94,17 @@ class WorkQueueCollector(Collector):
             ages = [max(0.0, now - started_at) for started_at in queue.processing.values()]
             unfinished.add_metric(own, sum(ages))
             longest.add_metric(own, max(ages, default=0.0))
-            for family, durations in (
-                (queued, queue.queue_duration),
-                (worked, queue.work_duration),
-            ):
-                family.add_metric(own, durations.buckets(), durations.total_seconds)
+            _add_durations(queued, own, queue.queue_duration)
+            _add_durations(worked, own, queue.work_duration)
         yield from (depth, adds, retries, unfinished, longest, queued, worked)
+
+
+def _add_durations(
+    family: HistogramMetricFamily,
+    labels: tuple[str, str],
+    durations: DurationHistogram,
+) -> None:
+    family.add_metric(labels, durations.buckets(), durations.total_seconds)
 
 
 def _loop_time() -> float:
@@ -152,10 +160,10 @@ class ReconcileMetrics:
     """Series of one controller. All of them exist from the start, with the value zero."""
 
     def __init__(self, controller: str) -> None:
-        self.success, self.error, self.requeue_after, _ = (
-            _reconcile_total.labels(controller, result)
-            for result in ("success", "error", "requeue_after", "requeue")
-        )
+        self.success = _reconcile_total.labels(controller, "success")
+        self.error = _reconcile_total.labels(controller, "error")
+        self.requeue_after = _reconcile_total.labels(controller, "requeue_after")
+        _reconcile_total.labels(controller, "requeue")
         self.errors = _reconcile_errors.labels(controller)
         self.terminal_errors = _terminal_errors.labels(controller)
         self.panics = _panics.labels(controller)

@@ -56,7 +56,8 @@ class WorkQueue(Generic[K]):
         self.is_open = is_open
         self.dirty: dict[K, Priority] = {}
         self.processing: dict[K, float] = {}
-        self.adds = self.retries = 0
+        self.adds = 0
+        self.retries = 0
         self.queue_duration = DurationHistogram(DURATION_BUCKETS)
         self.work_duration = DurationHistogram(DURATION_BUCKETS)
         self._group_of = group_of
@@ -70,7 +71,8 @@ class WorkQueue(Generic[K]):
         self._ready: PriorityFifo[K] = PriorityFifo(group_of)
         self._added_at: dict[K, float] = {}
         self.delayed: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
-        self._workers = self._most = math.inf
+        self._workers = math.inf
+        self._most = math.inf
         self._held: dict[Hashable, int] = {}
         """The workers that each group holds."""
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -86,12 +88,12 @@ class WorkQueue(Generic[K]):
             return
         current = self.dirty.get(key)
         if current is None:
-            now = asyncio.get_running_loop().time()
             self.dirty[key] = priority
             self.adds += 1
-            self._added_at[key] = now
+            self._added_at[key] = asyncio.get_running_loop().time()
             if key not in self.processing:
-                self._push(key, priority, now)
+                self._ready.push(key, priority)
+                self._wake()
         elif priority > current:
             self.dirty[key] = priority
             if key not in self.processing:
@@ -109,7 +111,13 @@ class WorkQueue(Generic[K]):
             return
         self._delay(key, seconds, priority, self._add_delayed)
 
-    def _delay(self, key: K, seconds: float, priority: Priority, then: Callable[[K], None]) -> None:
+    def _delay(
+        self,
+        key: K,
+        seconds: float,
+        priority: Priority,
+        then: Callable[[K], None],
+    ) -> None:
         self.retries += 1
         loop = asyncio.get_running_loop()
         ready_at = loop.time() + seconds
@@ -147,10 +155,10 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> tuple[K, Priority]:
         """Wait for the next key and return it with its priority. The caller must call `done` with it."""
-        time = asyncio.get_running_loop().time
-        while (key := self._ready.pop(time(), self._may_hold)) is None:
+        while (key := self._ready.pop(self._may_hold)) is None:
             await self._wait()
-        self.processing[key] = now = time()
+        now = asyncio.get_running_loop().time()
+        self.processing[key] = now
         group = self._group_of(key)
         self._held[group] = self._held.get(group, 0) + 1
         self.queue_duration.observe(now - self._added_at.pop(key))
@@ -172,7 +180,8 @@ class WorkQueue(Generic[K]):
         self.work_duration.observe(now - started_at)
         priority = self.dirty.get(key)
         if priority is not None:
-            self._push(key, priority, now)
+            self._ready.push(key, priority)
+            self._wake()
 
     def discard(self, key: K) -> None:
         """Forget that `key` was added, or will be after a delay. If it is being processed, that continues."""
@@ -200,10 +209,6 @@ class WorkQueue(Generic[K]):
         if len(self.processing) >= to_share or held >= self._most:
             return False
         return held * groups < to_share
-
-    def _push(self, key: K, priority: Priority, now: float) -> None:
-        self._ready.push(key, priority, now)
-        self._wake()
 
     async def _wait(self) -> None:
         """Wait until there is a key that a worker may take; another one may take it first."""

@@ -35,7 +35,9 @@ class _Clock:
         if monotonic() - begun_at < SLOW_SECONDS:
             return 0.0
         seconds = thread_time() - self._cpu_seconds
-        return seconds if seconds >= SLOW_SECONDS else 0.0
+        if seconds < SLOW_SECONDS:
+            return 0.0
+        return seconds
 
 
 _clock: Final = _Clock()
@@ -44,7 +46,11 @@ _clock: Final = _Clock()
 class measured(Generic[T]):
     """Awaits `work`, and calls `report` with the CPU seconds of each slow step of it."""
 
-    def __init__(self, work: Awaitable[T], report: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        work: Awaitable[T],
+        report: Callable[[float], None],
+    ) -> None:
         self._work = work
         self._report = report
 

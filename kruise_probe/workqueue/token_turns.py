@@ -58,4 +58,6 @@ class TokenTurns(Generic[K]):
                 asyncio.get_running_loop().call_later(wait, self._release)
                 return
             self._tokens.take(now)
-            self._go(*self._waiting.pop_first(self._waiting.next_group(every_group)))
+            group = self._waiting.next_group(every_group)
+            key, priority = self._waiting.pop_first(group)
+            self._go(key, priority)

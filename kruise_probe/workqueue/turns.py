@@ -8,16 +8,13 @@ lower bands have a guaranteed share. Priorities are three bands instead of any i
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from enum import IntEnum
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 FAIR_TURN_AFTER: Final = 7
 """After this many keys of the highest band, one key of a lower band gets its turn: 1 in 8."""
-
-OVERDUE_SECONDS: Final = 10.0
-"""After this wait, keys of lower bands get every second turn instead of every eighth."""
 
 
 class Priority(IntEnum):
@@ -51,7 +48,8 @@ class Turns(OrderedDict[Hashable, OrderedDict[K, V]], Generic[K, V]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.last_turn = self.size = 0
+        self.last_turn = 0
+        self.size = 0
 
     def push(self, group: Hashable, key: K, value: V) -> None:
         """Add a key to the end of its group."""
@@ -78,9 +76,6 @@ class Turns(OrderedDict[Hashable, OrderedDict[K, V]], Generic[K, V]):
                 return group
         return None
 
-    def first_value(self, group: Hashable) -> V:
-        return next(iter(self[group].values()))
-
     def pop_first(self, group: Hashable) -> tuple[K, V]:
         """Remove and return the first key of `group` with its value; the group goes to the end."""
         keys = self[group]
@@ -93,35 +88,37 @@ class Turns(OrderedDict[Hashable, OrderedDict[K, V]], Generic[K, V]):
         return found
 
 
-_Turn = tuple[Turns[K, float], Hashable]
+_Turn = tuple[Turns[K, None], Hashable]
 """A band with the group whose turn it is."""
 
 
 class PriorityFifo(Generic[K]):
     """Ready keys in three bands. Within a band, groups take turns, and each group is first in, first out.
 
-    The highest band goes first. Waiting lower bands together get every eighth turn, in rotation. They get
-    every second turn once the next key of one of them has waited for `OVERDUE_SECONDS`. No key starves,
+    The highest band goes first. Waiting lower bands together get every eighth turn, in rotation. So no key starves,
     and at most one key of a lower band goes between two HIGH keys. Within a band, a group's first key
     waits for at most one key of each other group. A key is held at most once.
     """
 
     def __init__(self, group_of: GroupOf[K] = one_group) -> None:
         self._group_of = group_of
-        self._bands: tuple[Turns[K, float], ...] = tuple(Turns() for _ in Priority)
-        self._turns = self._passed_over = 0
+        self._bands: tuple[Turns[K, None], ...] = tuple([Turns() for _ in Priority])
+        self._passed_over = 0
+        """Keys of higher bands since a key of a lower one had its turn, while some waited."""
+        self._lower_turns = 0
 
     def __len__(self) -> int:
         low, normal, high = self._bands
         return low.size + normal.size + high.size
 
-    def push(self, key: K, priority: Priority, ready_at: float) -> None:
-        """Add a key that became ready at this loop time to the end of its group."""
-        self._bands[priority].push(self._group_of(key), key, ready_at)
+    def push(self, key: K, priority: Priority) -> None:
+        """Add a key that became ready to the end of its group."""
+        self._bands[priority].push(self._group_of(key), key, None)
 
     def touch(self, key: K, old: Priority, new: Priority) -> None:
-        """Move a ready key to the end of its group in a higher band. Its waiting time still counts."""
-        self.push(key, new, self._bands[old].take(self._group_of(key), key))
+        """Move a ready key to the end of its group in a higher band."""
+        self.discard(key, old)
+        self.push(key, new)
 
     def discard(self, key: K, priority: Priority) -> None:
         """Remove a ready key."""
@@ -129,33 +126,37 @@ class PriorityFifo(Generic[K]):
 
     def has_turn(self, allows: Allows) -> bool:
         """Whether `pop` would return a key."""
-        return any(band and band.next_group(allows) is not None for band in self._bands)
+        return next(self._possible_turns(allows), None) is not None
 
-    def pop(self, now: float, allows: Allows = every_group) -> K | None:
+    def pop(self, allows: Allows = every_group) -> K | None:
         """Remove and return the next key of the groups that `allows` accepts; None if there is none."""
         turns = list(self._possible_turns(allows))
         if not turns:
             return None
-        self._turns += 1
-        (band, group), *lower = turns
+        band, group = turns[0]
+        lower = turns[1:]
         if not lower:
             self._passed_over = 0
-        elif self._passed_over < self._allowed(lower, now):
+        elif self._passed_over < FAIR_TURN_AFTER:
             self._passed_over += 1
         else:
             self._passed_over = 0
-            band, group = min(lower, key=lambda turn: turn[0].last_turn)
-            band.last_turn = self._turns
-        return band.pop_first(group)[0]
+            self._lower_turns += 1
+            band, group = min(lower, key=_last_turn)
+            band.last_turn = self._lower_turns
+        key, _ = band.pop_first(group)
+        return key
 
     def _possible_turns(self, allows: Allows) -> Iterator[_Turn[K]]:
         """One for each band that has a key of an accepted group, the highest band first."""
         for band in reversed(self._bands):
-            group = band.next_group(allows) if band else None
+            if not band:
+                continue
+            group = band.next_group(allows)
             if group is not None:
                 yield band, group
 
-    def _allowed(self, lower: list[_Turn[K]], now: float) -> int:
-        """How many keys of the highest band may go before one of a lower band."""
-        longest = now - min(band.first_value(group) for band, group in lower)
-        return 1 if longest >= OVERDUE_SECONDS else FAIR_TURN_AFTER
+
+def _last_turn(turn: _Turn[Any]) -> int:
+    band, _ = turn
+    return band.last_turn

@@ -180,21 +180,6 @@ async def test_d4_a_reconcile_that_exceeds_its_timeout_is_counted_and_retried(
     assert [entry["event"] for entry in problems(logged)] == ["reconcile timed out"]
 
 
-async def test_one_slow_reconcile_a_minute_is_logged(
-    queue: WorkQueue[str], logged: LogCapture
-) -> None:
-    async def wait(_key: str) -> None:
-        await asyncio.sleep(10)
-
-    for key in range(9):
-        queue.add(str(key))
-    await consume(queue, wait, seconds=100, workers=1)
-    assert [(entry["seconds"], entry["keys_waiting"]) for entry in problems(logged)] == [
-        (10.0, 8),
-        (10.0, 2),
-    ]
-
-
 async def test_cancelled_workers_mark_their_keys_done(queue: WorkQueue[str]) -> None:
     async def hang(_key: str) -> None:
         await asyncio.sleep(1000)
@@ -284,7 +269,7 @@ async def test_d2_each_low_key_is_processed_within_30_s_under_saturation(
         for second in range(600):
             for number in range(30):  # three times what two workers can process
                 queue.add(f"high-{second}-{number}", Priority.HIGH)
-            for number in range(3):
+            for number in range(2):  # less than an eighth of that
                 key = f"low-{second}-{number}"
                 queue.add(key, Priority.LOW)
                 added[key] = asyncio.get_running_loop().time()

@@ -1,12 +1,8 @@
 from collections import Counter
 
-import pytest
-from support.cases import cases
-
 from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.turns import (
     FAIR_TURN_AFTER,
-    OVERDUE_SECONDS,
     Priority,
     PriorityFifo,
 )
@@ -14,19 +10,19 @@ from kruise_probe.workqueue.turns import (
 LOW, NORMAL, HIGH = Priority
 
 
-def fifo_of(*keys: tuple[str, Priority], now: float = 0.0) -> PriorityFifo[str]:
+def fifo_of(*keys: tuple[str, Priority]) -> PriorityFifo[str]:
     fifo: PriorityFifo[str] = PriorityFifo()
     for key, priority in keys:
-        fifo.push(key, priority, now)
+        fifo.push(key, priority)
     return fifo
 
 
-def drain(fifo: PriorityFifo[str], now: float = 0.0) -> list[str]:
-    return [next_of(fifo, now) for _ in range(len(fifo))]
+def drain(fifo: PriorityFifo[str]) -> list[str]:
+    return [next_of(fifo) for _ in range(len(fifo))]
 
 
-def next_of(fifo: PriorityFifo[str], now: float = 0.0) -> str:
-    key = fifo.pop(now)
+def next_of(fifo: PriorityFifo[str]) -> str:
+    key = fifo.pop()
     assert key is not None
     return key
 
@@ -37,7 +33,7 @@ def test_two_lower_bands_take_turns() -> None:
     )
     served = Counter[str]()
     for turn in range(160):
-        fifo.push(f"high-{turn}", HIGH, 0.0)
+        fifo.push(f"high-{turn}", HIGH)
         served[next_of(fifo).split("-")[0]] += 1
     assert served == {"high": 140, "low": 10, "n": 10}
 
@@ -47,7 +43,7 @@ def by_letter(*, keys: int, groups: str, priority: Priority = NORMAL) -> Priorit
     fifo: PriorityFifo[str] = PriorityFifo(lambda key: key[0])
     for group in groups:
         for number in range(keys):
-            fifo.push(f"{group}{number}", priority, 0.0)
+            fifo.push(f"{group}{number}", priority)
     return fifo
 
 
@@ -61,7 +57,7 @@ async def test_groups_of_one_band_take_turns_and_each_is_first_in_first_out() ->
 
 def test_a_touched_key_goes_to_the_end_of_its_own_group() -> None:
     fifo = by_letter(keys=2, groups="ab", priority=HIGH)
-    fifo.push("a-late", LOW, 0.0)
+    fifo.push("a-late", LOW)
     fifo.touch("a-late", LOW, HIGH)
     assert drain(fifo) == ["a0", "b0", "a1", "b1", "a-late"]
 
@@ -72,22 +68,10 @@ def test_a_group_without_ready_keys_uses_no_memory() -> None:
     assert [len(band) for band in fifo._bands] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("now", [0.0, 1e6])
-@cases(
-    "waited turns",
-    fresh=(0.0, "hhhhhhhl" * 3),
-    almost_overdue=(OVERDUE_SECONDS - 0.1, "hhhhhhhl" * 3),
-    overdue=(OVERDUE_SECONDS, "hl" * 12),
-)
-def test_lower_bands_get_every_eighth_turn_and_every_second_once_overdue(
-    waited: float, turns: str, now: float
-) -> None:
-    """At any uptime: only how long a key has waited counts."""
-    assert (FAIR_TURN_AFTER, OVERDUE_SECONDS) == (7, 10), "the picture"
-    keys = [
-        (f"{name}-{n}", each) for each, name in ((HIGH, "high"), (LOW, "low")) for n in range(40)
-    ]
-    assert "".join(key[0] for key in drain(fifo_of(*keys, now=now), now + waited)[:24]) == turns
+def test_lower_bands_get_every_eighth_turn() -> None:
+    high = [(f"high-{number}", HIGH) for number in range(40)]
+    low = [(f"low-{number}", LOW) for number in range(40)]
+    assert "".join(key[0] for key in drain(fifo_of(*high, *low))[:24]) == "hhhhhhhl" * 3
 
 
 def test_turns_are_counted_anew_after_a_time_without_lower_keys() -> None:
@@ -96,7 +80,7 @@ def test_turns_are_counted_anew_after_a_time_without_lower_keys() -> None:
         assert next_of(fifo).startswith("high")
     assert [next_of(fifo)[:3] for _ in range(2)] == ["hig", "low"]
     for _ in range(3):
-        fifo.push("low-b", LOW, 0.0)
+        fifo.push("low-b", LOW)
         assert [next_of(fifo)[:3] for _ in range(3)] == ["hig"] * 3
         fifo._bands[LOW].take(fifo._group_of("low-b"), "low-b")
         next_of(fifo)
