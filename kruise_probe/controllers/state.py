@@ -220,8 +220,8 @@ class State:
             node_pod_probes=manager.add_informer(NODE_POD_PROBES),
             leases=manager.add_informer(LEASES, options.system_namespace),
         )
-        informers.pods.lister.add_index(BY_NODE, lambda pod: (pod.node,))
-        informers.pods.lister.add_index(BY_NAMESPACE, lambda pod: (pod.namespace,))
+        informers.pods.lister.add_index(BY_NODE, attrgetter("node"))
+        informers.pods.lister.add_index(BY_NAMESPACE, _namespace_of)
         self.pods: Final = informers.pods.lister
         self.markers: Final = informers.markers.lister
         self.node_pod_probes: Final = informers.node_pod_probes.lister

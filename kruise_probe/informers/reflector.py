@@ -102,7 +102,11 @@ class ListerWatcher(Protocol[T]):
         """Return one page; `limit` 0 returns all objects at once."""
 
     def watch(
-        self, *, resource_version: str, timeout_seconds: int, send_initial_events: bool
+        self,
+        *,
+        resource_version: str,
+        timeout_seconds: int,
+        send_initial_events: bool,
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[T]]]:
         """Open a watch with bookmarks. Entering returns once the server has accepted the watch."""
 
@@ -141,6 +145,42 @@ class Backoff:
         return interval_seconds - lasted_seconds
 
 
+class _Outage:
+    """Whether the server responds. In an outage it does not, or only with 429 or 5xx."""
+
+    def __init__(self) -> None:
+        self._waiting_since: float | None = None
+        """None if the server has responded, and -inf once an attempt ended without a response."""
+        self._ended_at = -math.inf
+
+    def begin_attempt(self) -> None:
+        if self._waiting_since is None:
+            self._waiting_since = loop_time()
+
+    def end_attempt(self, error: Exception | None) -> None:
+        is_refusal = isinstance(error, ApiError)
+        if is_refusal and not isinstance(error, ServerError | TooManyRequests):
+            self.record_response()
+        elif self._waiting_since is not None:
+            self._waiting_since = -math.inf
+
+    def record_response(self) -> None:
+        if self._waiting_since is None:
+            return
+        if self._lasts():
+            self._ended_at = loop_time()
+        self._waiting_since = None
+
+    def seconds_since(self) -> float:
+        if self._lasts():
+            return 0.0
+        return loop_time() - self._ended_at
+
+    def _lasts(self) -> bool:
+        since = self._waiting_since
+        return since is not None and loop_time() - since >= SLOW_RESPONSE_SECONDS
+
+
 class Reflector(Generic[T]):
     """Keeps `replica` current. `run` ends only by cancellation, and does not clear the replica.
 
@@ -158,7 +198,8 @@ class Reflector(Generic[T]):
         self._lists_total = _lists_total.labels(name)
         self._watches_total = _watches_total.labels(name)
         self._backoff = Backoff()
-        self._handled_at = self._busy_seconds = 0.0
+        self._handled_at = 0.0
+        self._busy_seconds = 0.0
         self._resource_version = ""
         self._unfinished_streams = 0
         self._server_errors = 0
@@ -166,48 +207,38 @@ class Reflector(Generic[T]):
         self._events = 0
         self._listed_at = 0.0
         self._active_at: float | None = None
-        self._waiting_since: float | None = None
-        """Since when the server has not responded; None if it has, and -inf once an attempt ended without a response."""
-        self._outage_ended_at = -math.inf
+        self._outage = _Outage()
 
     def seconds_since_activity(self) -> float:
         """Return the seconds since the server last sent data, or since `run` began; 0.0 before that."""
-        return 0.0 if self._active_at is None else loop_time() - self._active_at
+        if self._active_at is None:
+            return 0.0
+        return loop_time() - self._active_at
 
     def seconds_since_outage(self) -> float:
-        """Return the seconds since the server responded after an outage; 0.0 in an outage, infinite if there was none.
-
-        In an outage the server does not respond, or only with 429 or 5xx.
-        """
-        return 0.0 if self._is_outage() else loop_time() - self._outage_ended_at
-
-    def _is_outage(self) -> bool:
-        since = self._waiting_since
-        return since is not None and loop_time() - since >= SLOW_RESPONSE_SECONDS
+        """Return the seconds since the server responded after an outage; 0.0 in an outage, infinite if there was none."""
+        return self._outage.seconds_since()
 
     async def run(self) -> None:
         self._active_at = loop_time()
         while True:
-            started_at, version = loop_time(), self._resource_version
-            if self._waiting_since is None:
-                self._waiting_since = started_at
+            started_at = loop_time()
+            version = self._resource_version
+            self._outage.begin_attempt()
             error: Exception | None = None
             try:
                 await self._list_and_watch()
             except Exception as caught:  # noqa: BLE001 - a reflector never ends; it logs the error and retries
                 error = caught
-            self._record_end(error)
-            if isinstance(error, ApiError) and not isinstance(error, ServerError | TooManyRequests):
-                self._record_response()
-            elif self._waiting_since is not None:
-                self._waiting_since = -math.inf
+            self._outage.end_attempt(error)
+            if self._is_version_invalid(error):
+                self._resource_version = ""
             if version and not self._resource_version:
                 # The server responds, but the version has expired. The new list need not wait for a backoff
                 # that an outage caused. It only keeps its interval to the last list.
                 started_at = min(started_at, self._listed_at)
-            delay_seconds = max(
-                self._backoff.delay_after(loop_time() - started_at), retry_after_seconds(error)
-            )
+            backoff = self._backoff.delay_after(loop_time() - started_at)
+            delay_seconds = max(backoff, retry_after_seconds(error))
             self._log_end(error, retry_seconds=round(delay_seconds, 3))
             await asyncio.sleep(delay_seconds)
 
@@ -230,18 +261,15 @@ class Reflector(Generic[T]):
             or self._watch_was_silent
         )
 
-    def _record_end(self, error: Exception | None) -> None:
-        """Drop the resource version if the end of an attempt shows that it is no longer valid."""
+    def _is_version_invalid(self, error: Exception | None) -> bool:
+        """Whether the end of an attempt shows that the resource version is no longer valid."""
         self._watch_was_silent = isinstance(error, _SilentWatch)
+        if self._watch_was_silent:
+            return True
         if isinstance(error, ServerError):
             self._server_errors += 1
-            invalid = self._server_errors >= SERVER_ERRORS
-        else:
-            invalid = self._watch_was_silent or (
-                isinstance(error, ApiError) and not isinstance(error, _UNRELATED_TO_VERSION)
-            )
-        if invalid:
-            self._resource_version = ""
+            return self._server_errors >= SERVER_ERRORS
+        return isinstance(error, ApiError) and not isinstance(error, _UNRELATED_TO_VERSION)
 
     def _log_end(self, error: Exception | None, *, retry_seconds: float) -> None:
         if error is None:
@@ -262,13 +290,7 @@ class Reflector(Generic[T]):
     def _record_activity(self) -> None:
         self._active_at = asyncio.get_running_loop().time()
         self.last_error = ""
-        if self._waiting_since is not None:
-            self._record_response()
-
-    def _record_response(self) -> None:
-        if self._is_outage():
-            self._outage_ended_at = loop_time()
-        self._waiting_since = None
+        self._outage.record_response()
 
     async def _list_by_pages(self) -> None:
         limit = PAGE_SIZE

@@ -16,12 +16,12 @@ Source: client-go tools/cache/store.go, thread_safe_store.go, listers.go, delta_
 mutation_cache.go, controller.go (ResourceEventHandler), shared_informer.go (sharedProcessor); apimachinery pkg/util/resourceversion.
 Differs: no second copy and no queue: handlers run synchronously on the event loop. An object that was replaced under its name
 is a delete and an add. client-go skips an object that does not decode, or drops the whole list. Keys and index values are
-typed, not strings. Returned collections are snapshots. If an index function fails for an object, only that index omits the
-object. A resource version that is not a number is never older, instead of an error.
+typed, not strings. Returned collections are snapshots. An object has one value in an
+index. A resource version that is not a number is never older, instead of an error.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable
 from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 import structlog
@@ -33,8 +33,8 @@ T = TypeVar("T", bound=KubeObject)
 T_contra = TypeVar("T_contra", contravariant=True)
 Ts = TypeVarTuple("Ts")
 
-IndexFunc = Callable[[T], Iterable[Hashable]]
-"""Returns the index values of an object. Must be fast, and depend only on the object."""
+IndexFunc = Callable[[T], Hashable]
+"""Returns the index value of an object. Must be fast, depend only on the object, and raise nothing."""
 
 _undecodable_total: Final = Counter(
     "kruise_probe_informer_undecodable_total",
@@ -90,25 +90,9 @@ class Indexer(Generic[T]):
         return tuple(self._objects.values())
 
     def add_index(self, name: str, index_func: IndexFunc[T]) -> None:
-        """Add an index.
-
-        Raises:
-            ValueError: the store has objects, or another index of this name.
-        """
-        if self._objects or self._indexers.get(name, index_func) is not index_func:
-            raise ValueError(f"index {name}: add each index once, before the informer runs")
+        """Add an index, before the informer runs."""
         self._indexers[name] = index_func
         self._indices[name] = {}
-
-    def index_values(self, name: str, obj: T | None) -> frozenset[Hashable]:
-        """Return the values of `obj` in index `name`; none for None, or if the index function fails for it."""
-        if obj is None:
-            return frozenset()
-        try:
-            return frozenset(self._indexers[name](obj))
-        except Exception:  # noqa: BLE001 - one bad object must not stop the informer
-            _log.exception("index function failed", index=name, object=str(obj.key))
-            return frozenset()
 
     def by_index(self, name: str, value: Hashable) -> Collection[T]:
         """Return the objects with `value` in index `name`.
@@ -116,8 +100,7 @@ class Indexer(Generic[T]):
         Raises:
             KeyError: the index does not exist.
         """
-        found = self._indices[name].get(value)
-        return tuple(found.values()) if found else ()
+        return tuple(self._indices[name].get(value, {}).values())
 
 
 class Replica(Indexer[T]):
@@ -142,7 +125,12 @@ class Replica(Indexer[T]):
             self._call(handler.on_add, obj, True)
         self._handlers = (*self._handlers, handler)
 
-    def _call(self, method: Callable[[T, *Ts], None], obj: T, *args: *Ts) -> None:
+    def _call(
+        self,
+        method: Callable[[T, *Ts], None],
+        obj: T,
+        *args: *Ts,
+    ) -> None:
         try:
             method(obj, *args)
         except Exception:  # noqa: BLE001 - one bad handler or object must not stop the informer
@@ -185,7 +173,8 @@ class Replica(Indexer[T]):
 
     def apply(self, event: WatchEvent[T]) -> None:
         """Apply one watch event. The store ignores an event older than the stored object."""
-        obj, undecodable = event.object, event.undecodable
+        obj = event.object
+        undecodable = event.undecodable
         if undecodable is not None and event.type is EventType.DELETED:
             self._remove(undecodable.key)
         elif undecodable is not None:
@@ -193,7 +182,8 @@ class Replica(Indexer[T]):
         if obj is None:
             return
         key = obj.key
-        stored, own_write = self._objects.get(key), key in self.own_writes
+        stored = self._objects.get(key)
+        own_write = key in self.own_writes
         before = self.own_writes.pop(key, None)
         if stored is not None and is_older(event.resource_version, stored.resource_version):
             if own_write:
@@ -213,7 +203,9 @@ class Replica(Indexer[T]):
         """
         key = obj.key
         stored = self._objects.get(key)
-        version = stored.resource_version if stored is not None else seen_version
+        version = seen_version
+        if stored is not None:
+            version = stored.resource_version
         if not version:
             self._unconfirmed.add(key)
         if not version or is_older(version, obj.resource_version):
@@ -246,17 +238,25 @@ class Replica(Indexer[T]):
         for handler in self._handlers:
             self._call(handler.on_add, obj, not self.synced.is_set())
 
-    def _index(self, key: NamespacedName, old: T | None, new: T | None) -> None:
+    def _index(
+        self,
+        key: NamespacedName,
+        old: T | None,
+        new: T | None,
+    ) -> None:
         """Replace `old` by `new` in the indexes."""
         for name, index in self._indices.items():
-            before, after = self.index_values(name, old), self.index_values(name, new)
-            for value in before - after:
-                del index[value][key]
-                if not index[value]:
-                    del index[value]
+            value_of = self._indexers[name]
+            after: Hashable = None
             if new is not None:
-                for value in after:
-                    index.setdefault(value, {})[key] = new
+                after = value_of(new)
+                index.setdefault(after, {})[key] = new
+            before = value_of(old) if old is not None else after
+            if before != after:
+                objects = index[before]
+                del objects[key]
+                if not objects:
+                    del index[before]
 
     def _remove(self, key: NamespacedName) -> None:
         self._undecodable.pop(key, None)
