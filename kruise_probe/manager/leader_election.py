@@ -17,6 +17,7 @@ fields of others stay on the Lease; a deleted Lease counts as held until its las
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
@@ -28,7 +29,7 @@ from prometheus_client import Gauge
 from kruise_probe.api.core import LEASES, Lease, LeaseSpec
 from kruise_probe.api.errors import Conflict, FatalError, KubeError, NotFound, first_of
 from kruise_probe.api.meta import EventType, NamespacedName, ObjectMeta
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS, format_micro_time
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, format_micro_time, loop_time
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manager.lease_thread import LoopTurns, run_beside
@@ -107,22 +108,30 @@ def observe(before: Observation, lease: Lease | None, now: float) -> Observation
 
     Only a changed record starts a new term.
     """
-    spec = before.spec if lease is None else lease.spec or _EMPTY
-    version = "" if lease is None else lease.metadata.resource_version
-    return Observation(spec, version, min(before.seen_at, now) if spec == before.spec else now)
+    if lease is None:
+        return Observation(before.spec, "", min(before.seen_at, now))
+    spec = lease.spec or _EMPTY
+    seen_at = now
+    if spec == before.spec:
+        seen_at = min(before.seen_at, now)
+    return Observation(spec, lease.metadata.resource_version, seen_at)
 
 
 def next_term(observed: Observation, options: LeaderElection, at: datetime) -> LeaseSpec:
     """A new term; if we hold the Lease, its renewal, which keeps the time at which it was acquired."""
-    spec, now = observed.spec, format_micro_time(at)
-    renews = observed.holder == options.identity
-    transitions = spec.lease_transitions
+    now = format_micro_time(at)
+    acquired_at: str | None = now
+    transitions = observed.spec.lease_transitions
+    if observed.holder == options.identity:
+        acquired_at = observed.spec.acquire_time
+    elif transitions is not None:
+        transitions += 1
     return LeaseSpec(
         holder_identity=options.identity,
         lease_duration_seconds=int(options.lease_duration_seconds),
-        acquire_time=spec.acquire_time if renews else now,
+        acquire_time=acquired_at,
         renew_time=now,
-        lease_transitions=0 if transitions is None else transitions + (not renews),
+        lease_transitions=transitions or 0,
     )
 
 
@@ -164,7 +173,7 @@ class LeaderElector:
     @property
     def is_leader(self) -> bool:
         """True during the term; False as soon as it has ended, even before the renewal loop notices."""
-        return asyncio.get_running_loop().time() < self._term_ends_at
+        return loop_time() < self._term_ends_at
 
     @property
     def _is_holder(self) -> bool:
@@ -239,30 +248,31 @@ class LeaderElector:
             timeout_seconds=WATCH_SECONDS,
         ) as events:
             async for event in events:
-                if event.object is not None:
-                    self._observe(event.object if event.type is not EventType.DELETED else None)
+                if event.type is EventType.DELETED:
+                    self._observe(None)
+                elif event.object is not None:
+                    self._observe(event.object)
 
     def _observe(self, lease: Lease | None) -> None:
         before = self._observed.holder
-        self._observed = observe(self._observed, lease, asyncio.get_running_loop().time())
+        self._observed = observe(self._observed, lease, loop_time())
         if self._observed.holder not in ("", before):
             _log.info("leader changed", lease=str(self._key), holder=self._observed.holder)
         self._changed.set()
 
     async def _wait_for_change(self) -> None:
         """Wait until the Lease is observed again, or until the observed term has ended."""
-        now = asyncio.get_running_loop().time()
-        retry_at, free_at = now + self._jittered_retry_seconds(), self._observed.free_at
-        wake_at = free_at if now < free_at < retry_at else retry_at
-        try:
+        now = loop_time()
+        wake_at = now + self._jittered_retry_seconds()
+        if now < self._observed.free_at:
+            wake_at = min(wake_at, self._observed.free_at)
+        with suppress(TimeoutError):
             async with asyncio.timeout_at(wake_at + CLOCK_SLACK_SECONDS):
                 await self._changed.wait()
-        except TimeoutError:
-            pass
 
     async def _try_to_acquire(self) -> bool:
         self._changed.clear()
-        is_held = self._observed.free_at > asyncio.get_running_loop().time()
+        is_held = self._observed.free_at > loop_time()
         if is_held and not self._is_holder:
             return False
         try:
@@ -275,7 +285,8 @@ class LeaderElector:
 
     async def _write_term(self, client: RestClient) -> None:
         """Create, acquire or renew the Lease, and begin a term. It counts from when the request is sent."""
-        observed, sent_at = self._observed, asyncio.get_running_loop().time()
+        observed = self._observed
+        sent_at = loop_time()
         spec = next_term(observed, self._options, self._now())
         if observed.resource_version:
             lease = await self._patch(client, observed, spec)
@@ -310,29 +321,31 @@ class LeaderElector:
             await self._renew_until_lost(client, turns)
 
     async def _renew_until_lost(self, client: RestClient, turns: LoopTurns | None) -> None:
-        time = asyncio.get_running_loop().time
+        deadline_seconds = self._options.renew_deadline_seconds
         while True:
-            left_seconds = self._term_ends_at - time() + CLOCK_SLACK_SECONDS
+            left_seconds = self._term_ends_at - loop_time() + CLOCK_SLACK_SECONDS
             await asyncio.sleep(min(self._options.retry_period_seconds, left_seconds))
-            if turns is not None and time() - turns.last > self._options.renew_deadline_seconds:
+            if turns is not None and loop_time() - turns.last > deadline_seconds:
                 raise LeadershipLost(
                     f"lease {self._key}: not renewed, because the event loop has not turned for "
-                    f"{self._options.renew_deadline_seconds:g} s. See the slow steps in the log"
+                    f"{deadline_seconds:g} s. See the slow steps in the log"
                 )
             if not self.is_leader:
                 raise LeadershipLost(
-                    f"lease {self._key}: not renewed for {self._options.renew_deadline_seconds:g} s. "
+                    f"lease {self._key}: not renewed for {deadline_seconds:g} s. "
                     "Check the connection to the API server"
                 )
             try:
-                attempt_ends_at = time() + self._options.renew_deadline_seconds / 2
+                attempt_ends_at = loop_time() + deadline_seconds / 2
                 async with asyncio.timeout_at(min(attempt_ends_at, self._term_ends_at)):
                     await self._write_as_holder(client, self._write_term)
             except (KubeError, TimeoutError) as error:
                 self._log_failure("lease not renewed", error)
 
     async def _write_as_holder(
-        self, client: RestClient, write: Callable[[RestClient], Awaitable[None]]
+        self,
+        client: RestClient,
+        write: Callable[[RestClient], Awaitable[None]],
     ) -> None:
         """Retry after a conflict: an earlier write may have been applied without a response.
 

@@ -100,17 +100,14 @@ class Manager:
         )
         pool = Pool(config)
         self.unfenced: Final = rest_client(pool=pool)
-        self.elector: Final = (
-            LeaderElector(
-                self.unfenced,
-                leader_election,
-                now=now,
-                thread_client=rest_client if renew_in_thread else None,
+        self.elector: LeaderElector | None = None
+        fence: Callable[[], None] | None = None
+        if leader_election is not None:
+            thread_client = rest_client if renew_in_thread else None
+            self.elector = LeaderElector(
+                self.unfenced, leader_election, now=now, thread_client=thread_client
             )
-            if leader_election
-            else None
-        )
-        fence = self.elector.check if self.elector else None
+            fence = self.elector.check
         self.rest: Final = rest_client(before_send=fence, pool=pool)
         host = hostname or socket.gethostname()
         self.events: Final = EventRecorder(self.rest, component=name, host=host, now=now)
@@ -141,39 +138,39 @@ class Manager:
         """
         try:
             async with self.unfenced, self.rest, asyncio.TaskGroup() as group:
-                for each in (*self.services, *self.informers):
-                    group.create_task(_guard(each))
+                for runnable in (*self.services, *self.informers):
+                    group.create_task(_guard(runnable))
                 await self._wait_for_sync()
-                await (self.elector.run(self.lead) if self.elector else self.lead())
+                if self.elector is not None:
+                    await self.elector.run(self.lead)
+                else:
+                    await self.lead()
         except BaseExceptionGroup as failed:
             raise first_of(failed) from failed
 
     async def _wait_for_sync(self) -> None:
         try:
             async with asyncio.timeout(self._cache_sync_timeout_seconds):
-                for each in self.informers:
-                    await each.wait_for_sync()
+                for informer in self.informers:
+                    await informer.wait_for_sync()
         except TimeoutError:
-            reasons = "; ".join(
-                f"{each.name} ({each.last_error or 'no response'})"
-                for each in self.informers
-                if not each.has_synced
-            )
+            cold = [informer for informer in self.informers if not informer.has_synced]
+            reasons = [f"{cache.name} ({cache.last_error or 'no response'})" for cache in cold]
             raise FatalError(
-                f"caches did not sync within {self._cache_sync_timeout_seconds:g} s: {reasons}. Check that the"
+                f"caches did not sync within {self._cache_sync_timeout_seconds:g} s: {'; '.join(reasons)}. Check that the"
                 " API server answers, that the CRDs are installed and that the role allows list and watch"
             ) from None
-        _log.info("caches synced", caches=[each.name for each in self.informers])
+        _log.info("caches synced", caches=[informer.name for informer in self.informers])
 
     async def lead(self) -> None:
         """Run the controllers, on synced caches, until cancelled."""
         self.on_lead()
         async with asyncio.TaskGroup() as group:
-            for each in self.controllers:
-                group.create_task(_guard(each))
+            for controller in self.controllers:
+                group.create_task(_guard(controller))
             for informer in reversed(
                 self.informers
-            ):  # Later ones decide on objects of earlier ones.
+            ):  # later ones decide on objects of earlier ones
                 await informer.resync()
 
 

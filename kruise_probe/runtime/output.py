@@ -48,7 +48,10 @@ class UnblockedFile(io.RawIOBase):
         """Write what can be written at once. Return the size of `data` in any case."""
         content = bytes(data)
         with self._lock:
-            rest = self._write_some(b"\n" + content if self._in_line else content)
+            rest = content
+            if self._in_line:
+                rest = b"\n" + content
+            rest = self._write_some(rest)
             self._in_line = bool(rest) and len(rest) < len(content)
             if rest:
                 self._dropped_lines += max(rest.count(b"\n"), 1)
@@ -104,4 +107,6 @@ def _unblock_faulthandler() -> None:
 def dropped_lines(stream: object) -> int:
     """The number of lines that a stream has dropped since the last call, once it can be written to again."""
     raw = getattr(stream, "buffer", None)
-    return raw.take_dropped_lines() if isinstance(raw, UnblockedFile) else 0
+    if not isinstance(raw, UnblockedFile):
+        return 0
+    return raw.take_dropped_lines()

@@ -156,7 +156,12 @@ class EventRecorder:
     """
 
     def __init__(
-        self, client: RestClient, *, component: str, host: str, now: Callable[[], datetime]
+        self,
+        client: RestClient,
+        *,
+        component: str,
+        host: str,
+        now: Callable[[], datetime],
     ) -> None:
         self._client = client
         self._source = (component, host)
@@ -192,18 +197,25 @@ class EventRecorder:
             container: container for `involvedObject.fieldPath`; may be empty.
             probe: probe of the series.
         """
-        now, namespace = self._now(), involved.event_namespace
-        key = SeriesKey(involved.uid, type, reason, message if probe is None else probe)
+        now = self._now()
+        namespace = involved.event_namespace
+        if probe is None:
+            key = SeriesKey(involved.uid, type, reason, message)
+            budget_of = key._replace(series="")
+        else:
+            key = SeriesKey(involved.uid, type, reason, probe)
+            budget_of = key
         series = self._series.get(namespace, key)
         if series is None:
-            budget = self._budget(key._replace(series="") if probe is None else key)
+            budget = self._budget(budget_of)
             if budget.wait_seconds(_now()) > 0:
                 EVENTS_DROPPED.labels("object_limit").inc()
                 return
             name = event_name(involved.name, now, next(self._order))
             series = EventSeries(key, involved, name, container, now, now, budget)
         series.count += 1
-        series.last_at, series.message = now, message
+        series.last_at = now
+        series.message = message
         if not series.pending:
             series.pending = True
             EVENTS_PENDING.inc()
@@ -301,10 +313,11 @@ class EventRecorder:
         series.tries = 0
         self._finish(series)
         EVENTS_DROPPED.labels("no_answer" if transient else "refused").inc()
-        failure = (series.involved.namespace, error.code if isinstance(error, ApiError) else 0)
-        expected = failure in self._logged or "being terminated" in str(error)
+        failure = (series.involved.namespace, getattr(error, "code", 0))
+        log_line = _log.warning
+        if failure in self._logged or "being terminated" in str(error):
+            log_line = _log.debug
         self._logged[failure] = True
-        log_line = _log.debug if expected else _log.warning
         log_line(
             "event not written",
             object=f"{series.involved.namespace}/{series.involved.name}",

@@ -8,41 +8,50 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
+class _Shelf(OrderedDict[K, tuple[V, int]], Generic[K, V]):
+    """The values of one namespace with their sizes, the least recently used first."""
+
+    used = 0
+    """Bytes of all values."""
+
+
 class SharedCache(Generic[K, V]):
     """Values by namespace and key. A namespace loses a value only while no other uses more bytes."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._values: dict[str, OrderedDict[K, tuple[V, int]]] = {}
-        self._used: dict[str, int] = {}
+        self._shelves: dict[str, _Shelf[K, V]] = {}
         self._total = 0
 
     def get(self, namespace: str, key: K) -> V | None:
-        values = self._values.get(namespace)
-        if values is None or key not in values:
+        shelf = self._shelves.get(namespace)
+        if shelf is None or key not in shelf:
             return None
-        return values[key][0]
+        value, _ = shelf[key]
+        return value
 
     def put(self, namespace: str, key: K, value: V, size_bytes: int) -> list[V]:
         """Store a value as the most recently used one of its namespace; return the values that are lost, perhaps this one."""
-        values = self._values.setdefault(namespace, OrderedDict())
-        self._used.setdefault(namespace, 0)
-        _, old_size = values.pop(key, (None, 0))
-        values[key] = (value, size_bytes)
-        self._count(namespace, size_bytes - old_size)
+        shelf = self._shelves.setdefault(namespace, _Shelf())
+        if key in shelf:
+            self._remove(shelf, key)
+        shelf[key] = (value, size_bytes)
+        shelf.used += size_bytes
+        self._total += size_bytes
         lost: list[V] = []
         while self._total > self._max_bytes:
-            lost.append(self._lose_one())
+            largest = max(self._shelves, key=self._bytes_of)
+            shelf = self._shelves[largest]
+            lost.append(self._remove(shelf, next(iter(shelf))))
+            if not shelf:
+                del self._shelves[largest]
         return lost
 
-    def _lose_one(self) -> V:
-        namespace = max(self._used, key=self._used.__getitem__)
-        _, (value, size) = self._values[namespace].popitem(last=False)
-        self._count(namespace, -size)
-        if not self._values[namespace]:
-            del self._values[namespace], self._used[namespace]
-        return value
+    def _bytes_of(self, namespace: str) -> int:
+        return self._shelves[namespace].used
 
-    def _count(self, namespace: str, size_bytes: int) -> None:
-        self._used[namespace] += size_bytes
-        self._total += size_bytes
+    def _remove(self, shelf: _Shelf[K, V], key: K) -> V:
+        value, size_bytes = shelf.pop(key)
+        shelf.used -= size_bytes
+        self._total -= size_bytes
+        return value
