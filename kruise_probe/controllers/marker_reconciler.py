@@ -240,6 +240,8 @@ class MarkerReconciler:
         key = marker.key
         if known.deleting_since is None:
             known.deleting_since = loop_time()
+            if known.beyond:
+                self._enqueue_nodes_beyond(compiled)
         holding = state.node_index.nodes_holding(key)
         pod: NamespacedName | None = None
         if not holding and state.ending.get(key) is not None:

@@ -63,8 +63,9 @@ class PodReconciler:
     async def reconcile(self, key: NamespacedName) -> Result | None:
         pod, pending = self._state.pods.get(key), self._limits.pending.get(key)
         time = asyncio.get_running_loop().time
-        if pod is None:
+        if pod is None:  # It may have been deleted during a write, which recorded it again.
             self._limits.forget(key)
+            self._state.refusals.pop(key, None)
             return None
         ended = self._state.ended.get(key, NOTHING_OWNED)
         markers = self._state.matching.considered_of(pod)
