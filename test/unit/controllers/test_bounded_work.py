@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from random import Random
+from typing import NamedTuple
 
 import pytest
 from support.builders import CREATED, marker_wire, node_wire, pod_wire, probe_wire
@@ -11,9 +12,12 @@ from support.steps import Calls, Cluster
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import MARKERS, NODES, PODS
+from kruise_probe.api.v1alpha1 import PROBES_PER_POD
 
 CONSIDERED = 64
 MOST_PROBES = 32
+MOST_CALLS_FOR_A_POD = 10_000
+"""Of an event that affects a pod with as many markers and probes as the limits allow, and as many as report them."""
 FEW = 8
 """So many younger markers with MOST_PROBES probes have conditions that report the limit; further ones have no effect on a pod."""
 MANY = 40
@@ -70,15 +74,32 @@ def edit_marker(cluster: Cluster) -> None:
     cluster.put(MARKERS, wire)
 
 
-async def cost_of(event: Callable[[Cluster], None], random: Random, others: int) -> Calls:
-    """The calls of an event on a few pods that 64 markers select; `others` exist too."""
+class Mine(NamedTuple):
+    """Some pods, and how many markers and probes each of them has: at most the limits of a pod."""
+
+    pods: int
+    markers: int
+    probes: int
+
+    @classmethod
+    def of(cls, random: Random, markers: int = 0) -> "Mine":
+        markers = markers or random.randint(1, CONSIDERED)
+        return cls(random.randint(1, 4), markers, random.randint(markers, PROBES_PER_POD))
+
+    def put(self, cluster: Cluster) -> None:
+        for number in range(self.pods):
+            put_pod(cluster, f"mine-{number}")
+        for number in range(self.markers):
+            probes = self.probes // self.markers + (number < self.probes % self.markers)
+            put_marker(cluster, f"mine-{number}", number, probes=probes)
+
+
+async def cost_of(event: Callable[[Cluster], None], mine: Mine, others: int) -> Calls:
+    """The calls of an event on pods; `others` exist too."""
     cluster, calls = Cluster(), Calls()
     for app in ("mine", "other", "tenant"):
         cluster.put(NODES, node_wire(f"node-{app}"))
-    for number in range(random.randint(1, 4)):
-        put_pod(cluster, f"mine-{number}")
-    for number in range(CONSIDERED):
-        put_marker(cluster, f"mine-{number}", number)
+    mine.put(cluster)
     put_others(cluster, others)
     async with cluster.running():
         await asyncio.sleep(15)
@@ -88,24 +109,37 @@ async def cost_of(event: Callable[[Cluster], None], random: Random, others: int)
     return calls
 
 
-@pytest.mark.parametrize("seed", range(2))
-@cases(
-    "event",
-    pod_ip=lambda cluster: change_pod(
+EVENTS: dict[str, Callable[[Cluster], None]] = {
+    "pod_ip": lambda cluster: change_pod(
         cluster, lambda wire: wire["status"].update(podIP="127.9.9.9")
     ),
-    pod_label=lambda cluster: change_pod(
+    "pod_label": lambda cluster: change_pod(
         cluster, lambda wire: wire["metadata"].update(labels={"app": "mine", "tier": "b"})
     ),
-    pod_deleted=lambda cluster: cluster.remove(PODS, "mine-0", "default"),
-    marker_edited=edit_marker,
-    marker_deleted=lambda cluster: cluster.remove(MARKERS, "mine-0", "default"),
-)
-async def test_the_cost_of_an_event_does_not_grow_with_what_it_does_not_change(
+    "pod_deleted": lambda cluster: cluster.remove(PODS, "mine-0", "default"),
+    "marker_edited": edit_marker,
+    "marker_deleted": lambda cluster: cluster.remove(MARKERS, "mine-0", "default"),
+}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@cases("event", **EVENTS)
+async def test_the_cost_of_an_event_for_each_pod_is_bounded_by_the_limits_of_a_pod(
     event: Callable[[Cluster], None], seed: int
 ) -> None:
-    among_few = await cost_of(event, Random(seed), FEW)
-    among_many = await cost_of(event, Random(seed), MANY)
+    random = Random(seed)
+    mine = Mine.of(random)
+    calls = await cost_of(event, mine, random.randint(0, MANY))
+    assert calls.total <= mine.pods * MOST_CALLS_FOR_A_POD, (mine, calls.of.most_common(5))
+
+
+@cases("event", **EVENTS)
+async def test_the_cost_of_an_event_does_not_grow_with_what_it_does_not_change(
+    event: Callable[[Cluster], None],
+) -> None:
+    mine = Mine.of(Random(0), CONSIDERED)
+    among_few = await cost_of(event, mine, FEW)
+    among_many = await cost_of(event, mine, MANY)
     assert among_many.total <= 1.1 * among_few.total + 50, (
         among_many.of - among_few.of
     ).most_common(5)
@@ -119,7 +153,7 @@ async def test_an_update_that_changes_nothing_that_matters_enqueues_nothing() ->
             wire["metadata"]["annotations"] = seen
             cluster.put(PODS, wire)
 
-    calls = await cost_of(annotate, Random(0), MANY)
+    calls = await cost_of(annotate, Mine.of(Random(0)), MANY)
     assert calls.of["PodEvents.on_update"] == 100
     assert {name: calls.of[name] for name in RECONCILES} == dict.fromkeys(RECONCILES, 0)
 
