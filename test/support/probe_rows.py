@@ -59,19 +59,6 @@ def raw(text: bytes) -> Row:
     return Row(answering(text))
 
 
-def redirected_to_itself(location: str, authorization: str | None = None) -> Row:
-    """Redirects to `location`, with the server's address in place of `{}`, and from there to `b`."""
-
-    def of(request: str) -> bytes:
-        if request.startswith("GET / "):
-            address = request.partition("Host: ")[2].partition("\r\n")[0]
-            return answer(302, f"Location: {location.format(address)}")
-        return answer(302, "Location: b") if request.startswith("GET /x ") else OK
-
-    headers = [] if authorization is None else [{"name": "authorization", "value": authorization}]
-    return Row(answering(of), {"httpHeaders": headers})
-
-
 def header(name: str, value: str) -> Row:
     return Row(answering(OK), {"httpHeaders": [{"name": name, "value": value}]})
 
@@ -177,15 +164,6 @@ ROWS: dict[str, Row] = {
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding:\r\n\tchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
     ),
     "folded-location": Row(redirect("\r\n /x")),
-    **{
-        f"credentials-{number}": redirected_to_itself(location)
-        for number, location in enumerate(
-            (
-                *("http://user:pw@{}/x", "//user@{}/x", "http://@{}/x", "http://a%3a:b%40:c@d@{}/x"),
-            )
-        )
-    },
-    "credentials-beside-a-header": redirected_to_itself("http://user:pw@{}/x", "Bearer x"),
     "redirect-with-headers": Row(
         redirect("/x"),
         {"httpHeaders": [{"name": "X-A", "value": "1"}] },

@@ -110,20 +110,18 @@ def _chunks(choices: _Choices, body: bytes) -> bytes:
 
 def location(choices: _Choices) -> bytes:
     if choices.one(True, False):
-        return choices.one(*_LOCATION["whole"])
-    host = choices.usually(*_LOCATION["hosts"])
-    user = choices.usually(*_LOCATION["users"])
-    scheme = choices.one(*_LOCATION["schemes"])
-    slashes = choices.one(*_LOCATION["slashes"])
-    path = choices.one(*_LOCATION["paths"])
+        text = choices.one(*_LOCATION["schemes"])
+        text += b"//" + choices.usually(*_LOCATION["hosts"])
+        text += choices.one(*_LOCATION["paths"])
+    else:
+        text = choices.one(*_LOCATION["relative paths"])
     query = choices.usually(*_LOCATION["queries"])
-    fragment = choices.usually(*_LOCATION["fragments"])
-    return scheme + slashes + user + host + path + query + fragment
+    return text + query + choices.usually(*_LOCATION["fragments"])
 
 
 _HEAD = re.compile(
     rb"HTTP/1\.[0-9] [1-9][0-9]{2}(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n"
-    rb"((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r?\n(?: +[!-~][\t\x20-\x7e\x80-\xff]*\r?\n)*)*)\r?\n"
+    rb"((?:[A-Za-z][!#$%&'*+\-.^_`|~0-9A-Za-z]*:[\t\x20-\x7e\x80-\xff]*\r?\n(?: +[!-~][\t\x20-\x7e\x80-\xff]*\r?\n)*)*)\r?\n"
 )
 _FRAMING = re.compile(rb"^(content-length|transfer-encoding):[ \t]*([^\r\n]*)\r?$", re.I | re.M)
 _CHUNK_HEAD = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[!-~]+)?\r\n")

@@ -29,24 +29,21 @@ class Headers:
 
     def __init__(self, configured: Sequence[HTTPHeader], *, user_agent: str) -> None:
         self.problem: str | None = None
-        values: dict[str, str] = {}
+        self._host = ""
+        defaults = {"user-agent": f"User-Agent: {user_agent}", "accept": "Accept: */*"}
         lines: list[str] = []
         for header in configured:
             name = header.name.lower()
-            values.setdefault(name, header.value)
+            defaults.pop(name, None)
+            if name == "host":
+                self._host = self._host or header.value
             self.problem = self.problem or _problem(header)
-            omitted = not header.value and name in _WITH_DEFAULT
-            if name not in _NOT_SENT and not omitted:
-                value = header.value.strip()
-                lines.append(f"{header.name}: {value}")
-        if "user-agent" not in values:
-            lines.append(f"User-Agent: {user_agent}")
-        if "accept" not in values:
-            lines.append("Accept: */*")
+            is_omitted = not header.value and name in _WITH_DEFAULT
+            if name not in _NOT_SENT and not is_omitted:
+                lines.append(f"{header.name}: {header.value.strip()}")
+        lines.extend(defaults.values())
         lines.append("Connection: close")
         self._lines = "\r\n".join(lines)
-        self._host = values.get("host", "")
-        self._authorized = bool(values.get("authorization"))
 
     def request(self, url: Url) -> bytes:
         """The first request, to `url`."""
@@ -62,18 +59,17 @@ class Headers:
             host = ""
         return self._request(url, host, referer)
 
-    def _request(self, url: Url, host: str, more: str = "") -> bytes:
+    def _request(self, url: Url, host: str, referer: str = "") -> bytes:
         host = host or url.authority
-        if url.authorization and not self._authorized:
-            more += f"Authorization: {url.authorization}\r\n"
         begin = f"GET {url.target} HTTP/1.1\r\nHost: {host}\r\n"
-        text = f"{begin}{more}{self._lines}\r\n\r\n"
+        text = f"{begin}{referer}{self._lines}\r\n\r\n"
         return text.encode(errors="surrogateescape")
 
 
 def _problem(header: HTTPHeader) -> str | None:
+    name = json.dumps(header.name)
     if not _TOKEN.fullmatch(header.name):
-        return f"net/http: invalid header field name {json.dumps(header.name)}"
+        return f"net/http: invalid header field name {name}"
     if HEADER_VALUE_CONTROL.search(header.value):
-        return f"net/http: invalid header field value for {json.dumps(header.name)}"
+        return f"net/http: invalid header field value for {name}"
     return None
