@@ -30,7 +30,7 @@ _BOUNDS = {
     "array": ("minItems", "maxItems"),
     "map": ("minProperties", "maxProperties"),
     "integer": ("minimum", "maximum"),
-    "port": ("minimum", "maximum"),
+    "int-or-string": ("minimum", "maximum"),
 }
 
 
@@ -91,7 +91,7 @@ def _type_of(shape: Shape) -> Schema:
             return _object(shape)
         case "integer":
             return {"type": "integer", "format": "int64"}
-        case "port":
+        case "int-or-string":
             return {
                 "anyOf": [{"type": "integer"}, {"type": "string"}],
                 "x-kubernetes-int-or-string": True,

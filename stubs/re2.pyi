@@ -2,6 +2,7 @@
 
 class Options:
     log_errors: bool
+    never_nl: bool
     max_mem: int
 
 class error(Exception): ...

@@ -1,4 +1,5 @@
-"""Values that markers take from the message of a result (`fromMessage`). Pure functions.
+"""Values that patterns find: in the message of a result (`fromMessage`), and in lines of an output (`extract`, `successWhen`).
+Pure functions.
 
 A tenant chooses the pattern and a pod chooses the message, so both are bounded: RE2 matches in linear time, its memory
 has a limit, and only the first bytes of a message are searched. This is the only module that uses RE2.
@@ -6,7 +7,8 @@ has a limit, and only the first bytes of a message are searched. This is the onl
 Source: github.com/google/re2 (re2.h) for options and syntax.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Generator
+from typing import Final, NamedTuple, TypeVar
 
 import re2
 
@@ -14,6 +16,10 @@ from kruise_probe.api.caches import OBJECT_BYTES, STRING_BYTES, WIDEST_CHARACTER
 from kruise_probe.api.labels import annotation_value_error, label_value_error
 from kruise_probe.api.pods import Mark
 from kruise_probe.api.reserved import MAX_PATTERN, SYNTAX
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""A computation in bounded steps, as `workqueue.slices` runs them."""
 
 MAX_INSTRUCTIONS: Final = 2000
 """Maximum size of a pattern, and of all patterns that are matched for one pod. A short pattern has 20 instructions,
@@ -43,9 +49,15 @@ PARSED_BYTES: Final = 48
 """Memory of one character of a pattern as RE2 parses it."""
 
 
-def _compiled(pattern: str, max_bytes: int) -> re2._Regexp:
+STEP_BYTES: Final = 1024
+"""How many bytes a pattern of `MAX_INSTRUCTIONS` is matched with in one step of a search, which takes some 50 ms at worst."""
+MAX_STEPS: Final = 16
+
+
+def _compiled(pattern: str, max_bytes: int, *, in_lines: bool = False) -> re2._Regexp:
     options = re2.Options()
     options.log_errors = False
+    options.never_nl = in_lines
     options.max_mem = max_bytes
     compiled = re2.compile(pattern, options)
     re2.purge()  # The cache of the module counts patterns, not bytes.
@@ -68,6 +80,10 @@ _program_sizes: Cache[str, int] = Cache(
 )
 _patterns: Cache[str, re2._Regexp] = Cache(
     _pattern_bytes, lambda pattern: _compiled(pattern, _max_bytes(_program_sizes[pattern]))
+)
+_line_patterns: Cache[str, re2._Regexp] = Cache(
+    _pattern_bytes,
+    lambda pattern: _compiled(f"(?m){pattern}", _max_bytes(_program_sizes[pattern]), in_lines=True),
 )
 
 
@@ -133,6 +149,40 @@ class PatternBudget:
             raise PatternError(TOO_LARGE)
         self._left = left - size
         return size
+
+
+class PatternTooCostly(Exception):
+    """The text is too large for the pattern."""
+
+
+def found_in_lines(text: bytes, pattern: str) -> Steps[bytes | None]:
+    """The first match of `pattern` within a line: its group 1, or the match if it has no group.
+
+    Yields before each step that may take milliseconds.
+
+    Raises:
+        PatternTooCostly: the text needs more than `MAX_STEPS`, or a line more than one.
+    """
+    compiled = _line_patterns[pattern]
+    size = MAX_INSTRUCTIONS * STEP_BYTES // max(compiled.programsize, 1)
+    if len(text) > MAX_STEPS * size:
+        raise PatternTooCostly
+    at = 0
+    while at < len(text):
+        end = at + size
+        if end < len(text):
+            end = text.rfind(b"\n", at, end) + 1
+            if end <= at:
+                raise PatternTooCostly
+        part = text[at:end]
+        if len(part) * compiled.programsize > MAX_INSTRUCTIONS * STEP_BYTES // 16:
+            yield
+        match = compiled.search(part.replace(b"\r\n", b"\n"))
+        if match is not None:
+            found: bytes | None = match[1 if compiled.groups else 0]
+            return found
+        at = end
+    return None
 
 
 def extract(message: str, pattern: str) -> str | None:

@@ -82,7 +82,7 @@ class Shape(NamedTuple):
     """A type with its declarations.
 
     Attributes:
-        kind: `string`, `integer`, `boolean`, `port`, `array`, `map` or `object`.
+        kind: `string`, `integer`, `boolean`, `int-or-string`, `array`, `map` or `object`.
         items: of a list, or the values of a map.
         struct, properties: of an object: its type, and its fields by attribute.
         name, required: of a property: its name on the wire, and whether it must be present.
@@ -110,7 +110,7 @@ def _shape(annotation: Any, field: Field) -> Shape:
     if get_origin(annotation) in (Union, UnionType):
         options = [option for option in arguments if option is not NoneType]
         if len(options) == 2:
-            return Shape("port", field)
+            return Shape("int-or-string", field)
         return _shape(options[0], field)
     if get_origin(annotation) is tuple:
         return Shape(

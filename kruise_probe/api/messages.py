@@ -6,11 +6,19 @@ Source: kubelet pkg/kubelet/prober; ECMA-48 for terminal sequences; Go time.Dura
 Differs: Kruise cuts a message at a byte and lets control characters through.
 """
 
+import html
 import re
 from typing import Final
 
 MAX_MESSAGE_BYTES: Final = 1024
 """Size limit of a message in UTF-8, as in Kruise."""
+
+MAX_BODY_TEXT_BYTES: Final = 256
+"""Size limit of what the message of a failed request takes from the body."""
+_ENOUGH_BYTES: Final = 1024
+_ENOUGH_MARKUP_BYTES: Final = 4 * 1024
+"""So much of the body of a failed response is read at least, if it has no title."""
+_TITLE: Final = re.compile(rb"<title[^<>]*+>([^<]*+)</title", re.IGNORECASE)
 
 _SCANNED_BYTES: Final = 64 << 10
 """How much of each end of an output is searched for terminal sequences. It bounds the CPU time of one message."""
@@ -68,6 +76,23 @@ def command_message(exit_code: int, stdout: bytes, stderr: bytes) -> str:
         _both_ends(text, max(room // len(outputs), room - (sum(sizes) - size)))
         for text, size in zip(outputs, sizes, strict=True)
     )
+
+
+def body_text(body: bytes | bytearray) -> str:
+    """What the body of a failed response says, in one line: the title of HTML, or the text."""
+    title = _TITLE.search(body)
+    if title is not None:
+        text = html.unescape(title[1].decode(errors="replace"))
+    else:
+        text = normalise_message(bytes(body))
+    return _head(normalise_message(" ".join(text.split())), MAX_BODY_TEXT_BYTES).rstrip()
+
+
+def says_enough(body: bytes | bytearray) -> bool:
+    """Whether more of the body of a failed response would not change `body_text`."""
+    is_markup = bytes(body[:64]).lstrip().startswith(b"<")
+    enough = _ENOUGH_MARKUP_BYTES if is_markup else _ENOUGH_BYTES
+    return len(body) >= enough or _TITLE.search(body) is not None
 
 
 def searched_part(message: str, *, failed: bool) -> str:

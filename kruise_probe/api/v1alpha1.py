@@ -5,14 +5,15 @@ of stored objects.
 Differs: our CRDs add status fields, which Kruise's CRDs prune.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.criteria import ONLY_OUTPUT, Extract, SuccessWhen
 from kruise_probe.api.fields import Field, Rule, Use, errors_in, rule, shape_of, unique
 from kruise_probe.api.labels import MAX_KEY, LabelSelector, LabelValue
 from kruise_probe.api.meta import ApiObject, Condition
@@ -141,6 +142,60 @@ class MarkerPolicy(_Wire, frozen=True):
     )
 
 
+CRITERIA: Final = {"extract": "extract", "successWhen": "success_when"}
+"""Fields of a probe that change the meaning of its results, by wire name. No prober may ignore one."""
+
+
+class _Fit(NamedTuple):
+    """A rule of `extract` and `successWhen` about the other fields of their probe; see `rule` for its parts."""
+
+    message: str
+    cel: str
+    holds: Callable[["ContainerProbe"], object]
+    field: str
+
+
+_HAS_OUTPUT_CEL: Final = "has(self.probe.exec) || has(self.probe.httpGet)"
+_FITS: Final = (
+    _Fit(
+        ONLY_OUTPUT,
+        f"!has(self.extract) || {_HAS_OUTPUT_CEL}",
+        lambda probe: not probe.extract or probe.has_output,
+        "extract",
+    ),
+    _Fit(
+        ONLY_OUTPUT,
+        f"!has(self.successWhen) || {_HAS_OUTPUT_CEL}",
+        lambda probe: not probe.success_when or probe.has_output,
+        "successWhen",
+    ),
+    _Fit(
+        "statusCodes is for httpGet only",
+        "!has(self.successWhen) || !has(self.successWhen.statusCodes) || !has(self.probe.exec)",
+        lambda probe: (
+            not (probe.success_when and probe.success_when.status_codes and probe.probe.exec)
+        ),
+        "successWhen",
+    ),
+    _Fit(
+        "exitCodes is for exec only",
+        "!has(self.successWhen) || !has(self.successWhen.exitCodes) || !has(self.probe.httpGet)",
+        lambda probe: (
+            not (probe.success_when and probe.success_when.exit_codes and probe.probe.http_get)
+        ),
+        "successWhen",
+    ),
+    _Fit(
+        "min and max need extract, which names their number",
+        "!has(self.successWhen) || (!has(self.successWhen.min) && !has(self.successWhen.max)) || has(self.extract)",
+        lambda probe: (
+            not (probe.success_when and probe.success_when.compares) or probe.extract is not None
+        ),
+        "successWhen",
+    ),
+)
+
+
 class ContainerProbe(_Wire, frozen=True):
     """What to run in a container: in a NodePodProbe, where `name` is `<marker>#<probe>` (`names.ProbeName`), and in a marker.
 
@@ -150,11 +205,31 @@ class ContainerProbe(_Wire, frozen=True):
         name: <marker>#<probe>
         container_name: Name of the container to probe.
         probe: A core/v1 Probe, with the fields of a marker's probe.
+        extract: As in the marker.
+        success_when: As in the marker.
     """
 
     name: str
     container_name: str
     probe: Annotated[Probe, Field(open=True)]
+    extract: Annotated[Extract | None, Field(open=True)] = None
+    success_when: Annotated[SuccessWhen | None, Field(open=True)] = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = tuple(
+        # CEL has no rule about an open field.
+        rule(fit.message, "", fit.holds, kind=ErrorKind.FORBIDDEN, field=fit.field)
+        for fit in _FITS
+    )
+
+    @property
+    def has_output(self) -> bool:
+        """Whether an attempt has an output or a body."""
+        return self.probe.exec is not None or self.probe.http_get is not None
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """The fields that it has and that change what an attempt means: its results without them would be wrong."""
+        return tuple([name for name in CRITERIA if getattr(self, CRITERIA[name]) is not None])
 
     @property
     def attempt(self) -> list[tuple[str, object]]:
@@ -208,6 +283,10 @@ class PodContainerProbe(ContainerProbe, frozen=True):
         probe: A container probe as in core/v1. Absent numbers default to 1 (initialDelaySeconds: 0).
         marker_policy: Labels and annotations to write to the pod per state. Keys that only policies of other states
             name are removed; with a policy for Succeeded only, the result Failed removes its keys, and the reverse.
+        extract: One value to take from the output or body at its source: the message of a success is this value alone.
+            For exec and httpGet. Kruise's CRD prunes this field.
+        success_when: When an attempt succeeds, instead of or in addition to exit code 0 or a status from 200 to 399. For
+            exec and httpGet. Kruise's CRD prunes this field.
         pod_condition_type: Pod condition type for the newest result, such as example.com/healthy: Succeeded is
             True, Failed is False.
         when_terminating: What happens when the pod is being deleted. Keep (the default) stops the probe, and its marks
@@ -235,6 +314,8 @@ class PodContainerProbe(ContainerProbe, frozen=True):
     ]
     container_name: Annotated[str, Field(least=1, most=63)]
     probe: Probe
+    extract: Extract | None = None
+    success_when: SuccessWhen | None = None
     marker_policy: Annotated[
         tuple[MarkerPolicy, ...],
         Field(
@@ -262,16 +343,17 @@ class PodContainerProbe(ContainerProbe, frozen=True):
             lambda probe: probe.pod_condition_type or probe.marker_policy,
             kind=ErrorKind.REQUIRED,
         ),
+        *(Rule(fit.message, fit.cel, None, ErrorKind.FORBIDDEN, fit.field) for fit in _FITS),
     )
 
     def entry(self, marker: str) -> ContainerProbe:
-        """The entry for a NodePodProbe."""
-        fields = {name: getattr(self, name) for name in ContainerProbe.__struct_fields__}
+        """The entry for a NodePodProbe; equal decimals are equal in it."""
         return ContainerProbe(
-            **{
-                **fields,
-                "name": str(ProbeName(marker, self.name)),
-            }
+            str(ProbeName(marker, self.name)),
+            self.container_name,
+            self.probe,
+            self.extract and self.extract.canonical,
+            self.success_when and self.success_when.canonical,
         )
 
 

@@ -17,6 +17,7 @@ from kruise_probe.api.problems import ErrorKind, Problem, violation
 from kruise_probe.api.reserved import reserved_label_error
 from kruise_probe.api.v1alpha1 import (
     OWN_SELECTOR_KEY,
+    ContainerProbe,
     MarkerPolicy,
     PodContainerProbe,
     PodProbeMarkerSpec,
@@ -43,7 +44,14 @@ def marker_errors(
         for place, policy in enumerate(probe.marker_policy):
             path = f"spec.probes[{index}].markerPolicy[{place}]"
             yield from _label_errors(policy, path, selector_keys, allowed_labels)
-            yield from _pattern_errors(policy, path, budget)
+            for number, value in enumerate(policy.from_message):
+                yield from _pattern_errors(value.regex, f"{path}.fromMessage[{number}]", budget)
+        yield from _criteria_errors(probe, f"spec.probes[{index}].", budget)
+
+
+def entry_pattern_errors(entry: ContainerProbe) -> Iterator[Problem]:
+    """The errors of the patterns of an entry of a NodePodProbe, which the shape of its fields does not show."""
+    return _criteria_errors(entry, "", PatternBudget())
 
 
 def clamp_timeout(entry: PodContainerProbe) -> PodContainerProbe:
@@ -86,15 +94,15 @@ def _label_errors(
             yield key_error(place, key, problem, ErrorKind.FORBIDDEN)
 
 
-def _pattern_errors(policy: MarkerPolicy, path: str, budget: PatternBudget) -> Iterator[Problem]:
-    for index, value in enumerate(policy.from_message):
-        try:
-            budget.take(value.regex or "")
-        except PatternError as error:
-            place = f"{path}.fromMessage[{index}].regex"
-            yield violation(
-                place,
-                ErrorKind.INVALID,
-                str(error),
-                value.regex,
-            )
+def _pattern_errors(pattern: str | None, path: str, budget: PatternBudget) -> Iterator[Problem]:
+    try:
+        budget.take(pattern or "")
+    except PatternError as error:
+        yield violation(f"{path}.regex", ErrorKind.INVALID, str(error), pattern)
+
+
+def _criteria_errors(probe: ContainerProbe, path: str, budget: PatternBudget) -> Iterator[Problem]:
+    """The errors of the patterns of `extract` and `successWhen`. `path` is the prefix of these fields."""
+    for field, criteria in (("extract", probe.extract), ("successWhen", probe.success_when)):
+        if criteria is not None:
+            yield from _pattern_errors(criteria.regex, f"{path}{field}", budget)

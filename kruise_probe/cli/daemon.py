@@ -153,8 +153,9 @@ async def _run_probes(flags: DaemonFlags, runtime: NodeRuntime, context: Process
             name="nodepodprobes",
         )
         containers = ContainerWatcher(runtime)
-        execs = Places(flags.max_concurrent_execs, EXECS)
-        sockets = Places(socket_places(), SOCKETS, Threads())
+        threads = Threads()
+        execs = Places(flags.max_concurrent_execs, EXECS, threads)
+        sockets = Places(socket_places(), SOCKETS, threads)
         REGISTRY.register(PlacesCollector(execs=execs, sockets=sockets))
         context.ready.add("runtime", lambda: None if containers.available else containers.problem)
         context.ready.add_cache(informer)

@@ -23,6 +23,7 @@ CAUSES: Final = {
     "PortNameUnknown": "the container has no port of that name. Correct the port in the marker, or name it in the pod",
     EXEC_STUCK: "the command times out every time. Make it faster, or end what keeps its output open",
     "ExecOutputTooLarge": "the command prints more than 1 MiB. Print less",
+    "NoValue": "the output or body has no value that extract names. Correct extract, or set its default",
     "AddressNotAllowed": "the pod's address is not one of its node. Find out who writes pods/status or NodePodProbes",
     "RuntimeUnavailable": "the container runtime does not answer. Check the runtime of the node",
     "NodeResources": "the node has no descriptors, ports or buffers left. Free them, or raise the daemon's limits",

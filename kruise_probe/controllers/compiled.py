@@ -199,8 +199,9 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
     for index, written in enumerate(marker.spec.probes):
         path = f"spec.probes[{index}]"
         probe = clamp_timeout(written)
-        is_named = {(f"{path}.name", None), (f"{path}.containerName", None)}.isdisjoint(invalid)
-        if is_named and not any(probe.errors()):
+        needed = ("name", "containerName", "extract.regex", "successWhen.regex")
+        is_usable = {(f"{path}.{field}", None) for field in needed}.isdisjoint(invalid)
+        if is_usable and not any(probe.errors()):
             probes.append(_compiled(marker.metadata.name, probe, path, invalid))
     return tuple(probes)
 

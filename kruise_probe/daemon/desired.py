@@ -61,6 +61,11 @@ def invalid_reason(entry: ContainerProbe) -> str:
     A number out of range is clamped, and the prober itself reports a `host` and a port that is no number (`Use.RUN`).
     """
     broken = first_errors(entry.errors(Use.RUN))
+    if entry.criteria and not broken:
+        # Imported here, because RE2 takes 3 MB, and most nodes have no such probe.
+        from kruise_probe.api.validation import entry_pattern_errors
+
+        broken = first_errors(entry_pattern_errors(entry))
     if not broken:
         return ""
     return f"InvalidProbe: {'; '.join(map(str, broken))}"

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Protocol
 
 from kruise_probe.api.histogram import DurationHistogram
 from kruise_probe.daemon.probers.prober import (
-    MAX_ATTEMPT_BYTES,
+    MAX_VALUE_ATTEMPT_BYTES,
     TLS_BYTES,
     BytesQueued,
     Reason,
@@ -36,7 +36,7 @@ MAX_HELD_BYTES: Final = 16 * 1024 * 1024
 """What all attempts of a node that use sockets hold together."""
 CONNECTION_BYTES: Final = 8 * 1024
 """What each of them holds for its task, its connection and its first read."""
-_MOST_BYTES: Final = CONNECTION_BYTES + TLS_BYTES + 2 * MAX_ATTEMPT_BYTES
+_MOST_BYTES: Final = CONNECTION_BYTES + TLS_BYTES + 2 * MAX_VALUE_ATTEMPT_BYTES
 
 QUEUE_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Buckets of the time that attempts wait for a place, in seconds."""

@@ -16,12 +16,12 @@ from kruise_probe.daemon.probers.prober import CouldNotProbe, Reason
 MAX_THREADS: Final = 4
 """Two hostile namespaces leave one to the others."""
 
-HANDSHAKES: Final = Kind(
+STEPS: Final = Kind(
     Reason.ATTEMPT_QUEUED,
     "thread",
     "threads",
-    "TLS handshake",
-    "use a certificate chain of common keys",
+    "TLS handshake or search",
+    "use a certificate chain of common keys, or a smaller pattern",
     "move the pod to another node",
 )
 
@@ -36,7 +36,7 @@ class Threads:
     """Runs a step in a thread. A pod has at most half of the threads."""
 
     def __init__(self) -> None:
-        self._places = Places(MAX_THREADS, HANDSHAKES)
+        self._places = Places(MAX_THREADS, STEPS)
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._started = 0
 
@@ -60,7 +60,7 @@ class Threads:
         """Start one if all are in use."""
         if self._started < self._places.in_flight:
             self._started += 1
-            thread = threading.Thread(target=self._work, name="handshake", daemon=True)
+            thread = threading.Thread(target=self._work, name="step", daemon=True)
             thread.start()
 
     async def _wait(self, place: Place, deadline: float) -> None:

@@ -389,8 +389,8 @@ class Worker:
             self._state.block(f"ProberError: {error!r}; report this defect of kruise-probe")
             return
         self.series.unknown += 1
-        if error.reason == Reason.EXEC_IMPOSSIBLE:
-            # A program that cannot start did not hang: the runtime was slow.
+        if error.reason in (Reason.EXEC_IMPOSSIBLE, Reason.NO_VALUE):
+            # A program that cannot start or that has ended did not hang.
             self._count_timeouts(0)
         if error.reason == Reason.INVALID_PROBE:
             self._state.publish(state.unknown(str(error)))

@@ -23,8 +23,10 @@ from kruise_probe.api.v1alpha1 import (
 CREATED = "2026-01-01T00:00:00Z"
 
 
-def entry_of(probe: Probe) -> ContainerProbe:
-    return ContainerProbe("marker#probe", "main", probe)
+def entry_of(probe: Probe, **criteria: Json) -> ContainerProbe:
+    """An entry of a NodePodProbe. `criteria` are `extract` and `successWhen`."""
+    entry = ContainerProbe("marker#probe", "main", probe)
+    return msgspec.convert({**msgspec.to_builtins(entry), **criteria}, ContainerProbe)
 
 
 def owned_fields(

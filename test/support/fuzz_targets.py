@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 from google.protobuf.message import DecodeError
 
+from kruise_probe.api.criteria import Extract, MetricSample
 from kruise_probe.api.errors import ApiError, ConnectionFailed
 from kruise_probe.api.extraction import (
     MAX_VALUE_BYTES,
@@ -52,6 +53,8 @@ from kruise_probe.daemon.probers.http_responses import (
     ResponseReader,
 )
 from kruise_probe.daemon.probers.urls import url_of_action, url_of_redirect
+from kruise_probe.daemon.probers.values import MAX_VALUE_BYTES as MAX_EXTRACTED_BYTES
+from kruise_probe.daemon.probers.values import NoValue, number_of, rounded, text_of, value_in
 from kruise_probe.daemon.status import recorded_in
 from kruise_probe.lint.findings import Position, as_json, as_sarif, as_text
 from kruise_probe.lint.linter import Source, decoded, lint
@@ -227,6 +230,26 @@ def message_value(data: bytes) -> None:
         assert annotation is None or len(annotation.encode()) <= MAX_VALUE_BYTES
 
 
+def extracted_value(data: bytes) -> None:
+    """A metric, a path or a pattern, and an output of a pod; a form feed separates them."""
+    given, _, text = data.partition(b"\f")
+    word = given[1:257].decode(errors="replace") or "a"
+    kind = given[:1]
+    extract = Extract(metric=MetricSample(word, {"a": "b"} if kind == b"l" else {}))
+    if kind == b"j":
+        extract = Extract(json_path=word)
+    elif kind == b"r":
+        extract = Extract(regex=word)
+    extract = msgspec.structs.replace(extract, step=1 if kind == b"s" else None)
+    with suppress(PatternError, NoValue):
+        PatternBudget().take(extract.regex or "")
+        value = at_once(value_in(text, extract, is_cut=len(text) % 2 > 0))
+        assert len(text_of(value).encode()) <= 2 * MAX_EXTRACTED_BYTES
+        number = number_of(value, needed_for="step")
+        below = number - rounded(number, "0.5")
+        assert 0 <= below < 1 or number.adjusted() > 20
+
+
 def node_pod_probe(data: bytes) -> None:
     """A stored NodePodProbe that a user edited."""
     with suppress(*DECODE_ERRORS):
@@ -283,6 +306,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         websocket_messages,
         marker,
         message_value,
+        extracted_value,
         node_pod_probe,
         kubeconfig,
         linted_files,

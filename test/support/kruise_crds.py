@@ -14,6 +14,7 @@ _ADDED_FIELDS = {
     "status": {"conditions", "succeeded", "failed", "unknown", "nodesBehind"},
     "grpc": {"mode"},
     "markerPolicy": {"fromMessage"},
+    "probes": {"whenTerminating", "whenStale", "extract", "successWhen"},
 }
 """By the field that holds them."""
 

@@ -123,6 +123,13 @@ def _largest_probes() -> list[Json]:
             "containerName": "c" * 63,
             "probe": {"httpGet": handler},
             "podConditionType": f"{'p' * 200}/{n}",
+            "extract": {"jsonPath": ".a" * 128, "step": "0." + "1" * 35, "default": "d" * 256},
+            "successWhen": {
+                "statusCodes": ["200-299"] * 16,
+                "regex": "x" * 256,
+                "min": "-" + "1" * 18,
+                "max": "1" * 18,
+            },
         }
         for n in range(32)
     ]

@@ -23,13 +23,13 @@ Peer = Callable[[ScriptedServer], Script]
 
 
 class Row(NamedTuple):
-    """A server and a probe of it. `ours` is our verdict where it differs from the kubelet's, `first_line` what ours has more."""
+    """A server and a probe of it. `ours` is our verdict where it differs from the kubelet's, `said` what ours has more."""
 
     peer: Peer
     action: Mapping[str, Any] = MappingProxyType({})
     kind: str = "httpGet"
     ours: str = ""
-    first_line: str = ""
+    said: str = ""
     timeout: float = 30.0
     host: str = "127.0.0.1"
 
@@ -76,12 +76,12 @@ ROWS: dict[str, Row] = {
         for status in (101, 200, 204, 206, 299, 300, 301, 305, 306, 307, 308, 399)
     },
     **{
-        f"status-{status}": Row(answering(answer(status)), first_line=": body")
+        f"status-{status}": Row(answering(answer(status)), said=": body")
         for status in (400, 404, 500, 999)
     },
     "failing-without-body": raw(b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n"),
     "failing-in-lines": Row(
-        answering(b"HTTP/1.1 503 X\r\n\r\n\n warm-up 40%\r\nmore\n"), first_line=": warm-up 40%"
+        answering(b"HTTP/1.1 503 X\r\n\r\n\n warm-up 40%\r\nmore\n"), said=": warm-up 40% more"
     ),
     "failing-short-body": raw(b"HTTP/1.1 503 X\r\nContent-Length: 9\r\n\r\nhi"),
     **{f"followed-{status}": Row(redirect("/next", status)) for status in (301, 302, 303, 307, 308)},

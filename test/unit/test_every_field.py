@@ -5,7 +5,7 @@ what the manager writes, the hash and the attempt, or is listed with the reason 
 """
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from support.builders import container_wire, marker, pod
 from support.linting import lint_text
 from support.wire import Json
 
-from kruise_probe.api.fields import Shape, rule, shape_of
+from kruise_probe.api.fields import Rule, Shape, rule, shape_of
 from kruise_probe.api.meta import HostPort
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodContainerProbe
 from kruise_probe.controllers.compiled import compile_marker
@@ -26,7 +26,7 @@ from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.daemon.desired import invalid_reason
 from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.prober import CouldNotProbe, Target
-from kruise_probe.lint.findings import Rule
+from kruise_probe.lint import findings
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
@@ -57,7 +57,7 @@ def leaves(shape: Shape, path: str = "") -> Iterator[str]:
 def test_every_field_has_a_row_here() -> None:
     assert sorted(leaves(shape_of(PodContainerProbe))) == sorted(ROWS)
     assert all(
-        name in ROWS or name == "probe"
+        name in ROWS or name in ("probe", "extract", "successWhen")
         for name in (each.name for each in shape_of(ContainerProbe).properties.values())
     )
 
@@ -119,13 +119,16 @@ def test_every_field_is_in_the_crds_the_reference_and_lint(path: str) -> None:
     spec = marker_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert schema_at(spec, f"probes[].{path}")["description"]
     assert f"`spec.probes[].{path}`" in REFERENCE
-    if "no-entry" not in ROWS[path] and not path.startswith("probe."):
+    if (
+        "no-entry" not in ROWS[path]
+    ):  # What is in `probe` and in fields like it has an open schema there.
         nodes = node_pod_probe_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        assert schema_at(nodes["properties"]["spec"], f"podProbes[].probes[].{path}")
+        field = path.partition(".")[0]
+        assert schema_at(nodes["properties"]["spec"], f"podProbes[].probes[].{field}")
     for wire in both(path):
         text = msgspec.json.encode(marker_document(wire)).decode()
         rules = {finding.rule for finding in lint_text(text).findings}
-        assert rules.isdisjoint({Rule.UNKNOWN_FIELD, Rule.WRONG_TYPE})
+        assert rules.isdisjoint({findings.Rule.UNKNOWN_FIELD, findings.Rule.WRONG_TYPE})
 
 
 def marker_document(probe: Json) -> Json:
@@ -160,7 +163,7 @@ def test_every_field_about_marks_reaches_the_manager(path: str) -> None:
 
 
 class Recorder(socket.socket):
-    """A connected socket that records what is sent, and has nothing to read."""
+    """A connected socket that records what is sent, and commands that succeed."""
 
     calls: ClassVar[list[object]] = []
 
@@ -174,11 +177,14 @@ class Recorder(socket.socket):
         return len(sent)
 
     def recv(self, bufsize: int, flags: int = 0) -> bytes:
-        return b""
+        return b"HTTP/1.1 204 X\r\n\r\n"
 
-    async def exec_sync(self, *arguments: object, **options: object) -> ExecResult:
-        self.calls.append((arguments, options))
-        return ExecResult(0, b"a 1\nb 2\n", b"")
+    async def exec_sync(
+        self, container_id: str, command: Sequence[str], *, timeout_seconds: float
+    ) -> ExecResult:
+        self.calls.append((container_id, command, timeout_seconds))
+        output = b'{"a": 1, "b": 2}' if command == ("json",) else b"a 1\nb 2\n"
+        return ExecResult(0, output, b"")
 
 
 async def calls_of(tried: ContainerProbe) -> list[object]:
@@ -215,7 +221,9 @@ def test_a_rule_that_reads_an_open_field_is_refused() -> None:
     """CEL has no such field, so the API server would refuse the CRD."""
 
     class Reading(ContainerProbe, frozen=True):
-        RULES: ClassVar = (rule("needs exec", "has(self.probe.exec)", lambda _: True),)
+        RULES: ClassVar[tuple[Rule, ...]] = (
+            rule("needs exec", "has(self.probe.exec)", lambda _: True),
+        )
 
     with pytest.raises(ValueError, match="CEL has no such field"):
         schema_of(shape_of(Reading))

@@ -25,6 +25,7 @@ from kruise_probe.daemon.probers.exec import Commands, ExecProber
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import (
     UNLIMITED,
+    Criteria,
     Prober,
     ProbeResult,
     Resources,
@@ -109,13 +110,22 @@ def prober_for(
     timeout = float(entry.probe.effective_timeout_seconds)
     match entry.probe.handler:
         case ExecAction() as action:
-            return ExecProber(action, timeout_seconds=timeout, commands=commands)
+            return ExecProber(
+                action,
+                timeout_seconds=timeout,
+                commands=commands,
+                criteria=_criteria_of(entry),
+            )
         case HTTPGetAction(host=str(host)) | TCPSocketAction(host=str(host)) if host:
             field = f"{entry.probe.handler_type}.host"
             return RefusedProber(_HOST_NOT_ALLOWED.format(field=field, host=host))
         case HTTPGetAction() as action:
             return HttpProber(
-                action, timeout_seconds=timeout, user_agent=user_agent, open_socket=open_socket
+                action,
+                timeout_seconds=timeout,
+                user_agent=user_agent,
+                open_socket=open_socket,
+                criteria=_criteria_of(entry),
             )
         case TCPSocketAction(port=port):
             return TcpProber(port, timeout_seconds=timeout, open_socket=open_socket)
@@ -130,3 +140,13 @@ def prober_for(
             return RefusedProber(
                 "InvalidProbe: the probe has no handler; add exec, httpGet, tcpSocket or grpc"
             )
+
+
+def _criteria_of(entry: ContainerProbe) -> Criteria | None:
+    """The criteria of a valid entry; None if it has none."""
+    if not entry.criteria:
+        return None
+    # Imported here, because RE2 takes 3 MB, and most nodes have no such probe.
+    from kruise_probe.daemon.probers.verdicts import criteria_of
+
+    return criteria_of(entry)

@@ -31,6 +31,8 @@ from kruise_probe.daemon.probers.prober import (
 
 READ_BYTES: Final = 4 * 1024
 """Limit of one read. Parsing that much takes 5 ms at worst."""
+LONG_READ_BYTES: Final = 16 * 1024
+"""Limit of one read of an attempt that needs the whole body."""
 
 _RESPONSE_SECONDS: Final = 0.002
 """Most responses arrive within it. A timer uses less CPU than epoll, which needs a registration and its removal.
@@ -76,11 +78,20 @@ class Intake:
 
     Attributes:
         received: in bytes.
+        limit: of `received`.
+        read_bytes: limit of one read.
         tls_bytes: what OpenSSL holds.
     """
 
-    def __init__(self, resources: Resources = UNLIMITED) -> None:
+    def __init__(
+        self,
+        resources: Resources = UNLIMITED,
+        limit: int = MAX_ATTEMPT_BYTES,
+        read_bytes: int = READ_BYTES,
+    ) -> None:
         self.resources = resources
+        self.limit = limit
+        self.read_bytes = read_bytes
         self.received = 0
         self.tls_bytes = 0
 
@@ -91,9 +102,9 @@ class Intake:
     def add(self, size: int) -> None:
         """Raises: ProbeConnectionFailed, if the attempt has received too much."""
         self.received += size
-        if self.received > MAX_ATTEMPT_BYTES:
+        if self.received > self.limit:
             raise ProbeConnectionFailed(
-                f"the server sent more than {MAX_ATTEMPT_BYTES} bytes; probe an endpoint with a smaller response"
+                f"the server sent more than {self.limit} bytes; probe an endpoint with a smaller response"
             )
 
 
@@ -158,7 +169,7 @@ class Connection:
                 raise connection_error("write", self._address, error) from error
 
     async def receive(self) -> bytes:
-        """Wait for data and read at most 4 KiB. Empty: end of file.
+        """Wait for data and read at most 4 KiB, or 16 KiB for a value. Empty: end of file.
 
         A pod may send as fast as the event loop can read. So all reads but the first take turns: one attempt reads per
         pass of the event loop, however many pods send at the same time.
@@ -182,7 +193,7 @@ class Connection:
 
     def _receive_nowait(self) -> bytes | None:
         try:
-            return self._socket.recv(READ_BYTES)
+            return self._socket.recv(self._intake.read_bytes)
         except BlockingIOError:
             return None
         except OSError as error:

@@ -7,6 +7,7 @@ Differs: Kruise drops the stdout of a failing command. A command that prints mor
 reads up to 16 MiB of each output.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -22,8 +23,11 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeUnavailable,
 )
 from kruise_probe.daemon.probers.prober import (
+    MAX_TEXT_BYTES,
     UNLIMITED,
     CouldNotProbe,
+    Criteria,
+    Output,
     Prober,
     ProbeResult,
     Reason,
@@ -53,12 +57,24 @@ class Commands(Protocol):
 class ExecProber(Prober):
     """Runs a command in the container."""
 
-    def __init__(self, action: ExecAction, *, timeout_seconds: float, commands: Commands) -> None:
+    def __init__(
+        self,
+        action: ExecAction,
+        *,
+        timeout_seconds: float,
+        commands: Commands,
+        criteria: Criteria | None = None,
+    ) -> None:
         self._command = action.command
         self._timeout_seconds = timeout_seconds
         self._commands = commands
+        self._criteria = criteria
 
     async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
+        criteria = self._criteria
+        deadline = 0.0
+        if criteria is not None:
+            deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         try:
             result = await self._commands.exec_sync(
                 target.container_id, self._command, timeout_seconds=self._timeout_seconds
@@ -69,7 +85,24 @@ class ExecProber(Prober):
         except RuntimeFailure as error:
             reason = _REASONS.get(type(error), Reason.EXEC_IMPOSSIBLE)
             raise CouldNotProbe(reason, normalise_message(str(error))) from error
+        if criteria is None:
+            return probe_result(result)
+        if not criteria.allows(result.exit_code, is_success=result.exit_code == 0):
+            return _failed_by_code(result, criteria)
+        stdout = result.stdout[:MAX_TEXT_BYTES]
+        output = Output(stdout, is_cut=len(stdout) < len(result.stdout))
+        return await criteria.judge(output, resources, deadline)
+
+
+def _failed_by_code(result: ExecResult, criteria: Criteria) -> ProbeResult:
+    """The failure of a command whose exit code is none of a success."""
+    if not criteria.codes:
         return probe_result(result)
+    message = f"exit code {result.exit_code}, not in {criteria.codes}"
+    if result.stdout or result.stderr:
+        output = command_message(result.exit_code or 1, result.stdout, result.stderr)
+        message = f"{message}\n{output}"
+    return failure(normalise_message(message))
 
 
 def probe_result(result: ExecResult) -> ProbeResult:

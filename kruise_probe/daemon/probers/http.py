@@ -1,19 +1,20 @@
-"""httpGet: succeeds when the pod responds with a status from 200 to 399.
+"""httpGet: succeeds when the pod responds with a status from 200 to 399, or as `successWhen` says.
 
 Follows redirects to the pod's own IP. A redirect to another host is a success with a warning; nothing is sent there.
 
 Source: kubelet pkg/probe/http/http.go; Go net/http (Client.do, CheckRedirect).
 Differs: HTTP/1.1 only, also over TLS. A body that is truncated or does not end in time is a failure, where kubelet
-drops the result and keeps the old state. The message of a failing status also has the first line of the body; nothing
-after this line is read.
+drops the result and keeps the old state. The message of a failing status also has what the body says; not more than this
+is read.
 """
 
 import asyncio
 from typing import Final
 
 from kruise_probe.api.core import MAX_PORT, HTTPGetAction
-from kruise_probe.api.messages import normalise_message
+from kruise_probe.api.messages import body_text, normalise_message, says_enough
 from kruise_probe.daemon.probers.dialing import (
+    LONG_READ_BYTES,
     Connection,
     Intake,
     OpenSocket,
@@ -23,9 +24,15 @@ from kruise_probe.daemon.probers.dialing import (
 from kruise_probe.daemon.probers.http_requests import Headers
 from kruise_probe.daemon.probers.http_responses import ResponseReader
 from kruise_probe.daemon.probers.prober import (
+    MAX_TEXT_BYTES,
+    MAX_VALUE_ATTEMPT_BYTES,
     UNLIMITED,
+    CouldNotProbe,
+    Criteria,
+    Output,
     Prober,
     ProbeResult,
+    Reason,
     Resources,
     Target,
     address_of,
@@ -56,8 +63,10 @@ class HttpProber(Prober):
         timeout_seconds: float,
         user_agent: str,
         open_socket: OpenSocket = new_socket,
+        criteria: Criteria | None = None,
     ) -> None:
         self._action = action
+        self._criteria = criteria
         self._open_socket = open_socket
         self._timeout_seconds = timeout_seconds
         self._headers = Headers(action.http_headers, user_agent=user_agent)
@@ -66,7 +75,14 @@ class HttpProber(Prober):
     async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
         url, request = self._prepare(target)
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
-        attempt = _Attempt(url, self._headers, self._open_socket, deadline, resources)
+        attempt = _Attempt(
+            url,
+            self._headers,
+            self._open_socket,
+            deadline,
+            resources,
+            self._criteria,
+        )
         if self._headers.problem:
             return attempt.failed(self._headers.problem)
         try:
@@ -78,11 +94,14 @@ class HttpProber(Prober):
 
     def _prepare(self, target: Target) -> tuple[Url, bytes]:
         """Return URL and request; rebuild them only when the pod's IP has changed."""
-        if self._prepared is None or self._prepared[0] != target.pod_ip or target.refusal:
+        prepared = self._prepared
+        if prepared is None or prepared[0] != target.pod_ip or target.refusal:
             address = address_of(target, self._action.port)
             url = url_of_action(self._action.scheme, address, self._action.path)
-            self._prepared = (target.pod_ip, url, self._headers.request(url))
-        return self._prepared[1:]
+            prepared = (target.pod_ip, url, self._headers.request(url))
+            self._prepared = prepared
+        _, url, request = prepared
+        return url, request
 
 
 class _Attempt:
@@ -95,13 +114,24 @@ class _Attempt:
         open_socket: OpenSocket,
         deadline: float,
         resources: Resources,
+        criteria: Criteria | None,
     ) -> None:
         self._url = url
         self._headers = headers
         self._open_socket = open_socket
         self._deadline = deadline
-        self._intake = Intake(resources)
-        self._response = ResponseReader()
+        self._resources = resources
+        self._criteria = criteria
+        if criteria is not None and criteria.reads_text:
+            self._intake = Intake(resources, MAX_VALUE_ATTEMPT_BYTES, LONG_READ_BYTES)
+        else:
+            self._intake = Intake(resources)
+        self._response = self._new_response()
+
+    def _new_response(self) -> ResponseReader:
+        if self._criteria is not None and self._criteria.reads_text:
+            return ResponseReader(MAX_TEXT_BYTES)
+        return ResponseReader()
 
     async def run(self, request: bytes) -> ProbeResult:
         """Raises: ProbeConnectionFailed, InvalidResponse, _RedirectFailed, CouldNotProbe, TimeoutError."""
@@ -109,10 +139,10 @@ class _Attempt:
             await self._exchange(request)
             destination = self._redirect()
             if destination is None:
-                return self._result()
+                return await self._result()
             request = self._headers.redirected(destination, self._url, self._response.location)
             self._url = destination
-            self._response = ResponseReader()
+            self._response = self._new_response()
         raise _RedirectFailed(f"stopped after {MAX_REQUESTS} redirects")
 
     async def _exchange(self, request: bytes) -> None:
@@ -145,9 +175,9 @@ class _Attempt:
         response = self._response
         if response.status is None or response.complete:
             return response.complete
-        if _is_failure(response.status):
-            return response.first_line()[1]
-        return self._redirect() is not None
+        if self._redirect() is not None:
+            return True
+        return self._is_failure(response.status) and says_enough(response.body)
 
     def _redirect(self) -> Url | None:
         """The redirect to follow, or None if the body decides. Raises: _RedirectFailed, if the Location is no URL."""
@@ -160,14 +190,26 @@ class _Attempt:
             raise _RedirectFailed(f"failed to parse Location header: {error}") from error
         return destination if destination.address.host == self._url.address.host else None
 
-    def _result(self) -> ProbeResult:
-        status, body = self._response.status or 0, self._response.body
-        if _is_failure(status):
+    async def _result(self) -> ProbeResult:
+        response = self._response
+        status = response.status or 0
+        if self._is_failure(status):
             return self.failed("")
-        if status < 300:
-            return success(normalise_message(body))
-        text = normalise_message(b"Probe terminated redirects, Response body: " + body)
-        return success(text)
+        introduction = b""
+        if 300 <= status < 400:
+            introduction = b"Probe terminated redirects, Response body: "
+        criteria = self._criteria
+        if criteria is None:
+            return success(normalise_message(introduction + response.body))
+        if criteria.reads_text and response.encoding not in ("", "identity"):
+            raise CouldNotProbe(
+                Reason.NO_VALUE,
+                normalise_message(
+                    f"the body has Content-Encoding {response.encoding}, which was not requested"
+                ),
+            )
+        output = Output(bytes(response.body), response.is_cut, introduction)
+        return await criteria.judge(output, self._resources, self._deadline)
 
     def timed_out(self) -> ProbeResult:
         phase = "exceeded while awaiting headers"
@@ -176,16 +218,20 @@ class _Attempt:
         return self.failed(f"context deadline exceeded (Client.Timeout {phase})", timed_out=True)
 
     def failed(self, problem: str, *, timed_out: bool = False) -> ProbeResult:
-        """The failure, with kubelet's text and the first line of the body if the status has failed already."""
+        """The failure, with kubelet's text and what the body says if the status has failed already."""
         status = self._response.status
-        if status is not None and _is_failure(status):
+        if status is not None and self._is_failure(status):
             text = f"HTTP probe failed with statuscode: {status}"
-            line = normalise_message(self._response.first_line()[0])
-            return failure(normalise_message(f"{text}: {line}") if line else text)
+            if self._criteria is not None and self._criteria.codes:
+                text = f"{text}, not in {self._criteria.codes}"
+            said = body_text(self._response.body)
+            return failure(normalise_message(f"{text}: {said}" if said else text))
         if status is None:
             problem = f'Get "{self._url}": {problem}'
         return failure(normalise_message(problem), timed_out=timed_out)
 
-
-def _is_failure(status: int) -> bool:
-    return not 200 <= status < 400
+    def _is_failure(self, status: int) -> bool:
+        is_success = 200 <= status < 400
+        if self._criteria is None:
+            return not is_success
+        return not self._criteria.allows(status, is_success=is_success)

@@ -2,10 +2,9 @@
 
 Source: kubelet pkg/probe/http/http.go for the length of a body.
 Differs: llhttp parses it, not Go's net/http, see `wire.responses`. Heads are limited to 64 KiB, in Go to 10 MiB. Nothing
-after the first 10 KiB of a body is read.
+after the first 10 KiB of a body is read, or 256 KiB for a value.
 """
 
-import re
 from typing import Final
 
 from kruise_probe.wire.responses import SWITCHING_PROTOCOLS, InvalidResponse, ResponseParser
@@ -13,8 +12,6 @@ from kruise_probe.wire.responses import SWITCHING_PROTOCOLS, InvalidResponse, Re
 MAX_BODY_BYTES: Final = 10 * 1024
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Limit of the head of a response, with informational responses (1xx) before it."""
-
-_LINE = re.compile(rb"(\S[^\r\n]*)([\r\n]?)")
 
 
 class ResponseReader:
@@ -59,14 +56,6 @@ class ResponseReader:
     def encoding(self) -> str:
         """Of the body, in lower case; empty without Content-Encoding."""
         return self._parser.headers.get("content-encoding", "").lower()
-
-    def first_line(self) -> tuple[bytes, bool]:
-        """The received part of the first line of the body that is not blank, and whether it has ended."""
-        found = _LINE.search(self.body)
-        if found is None:
-            return b"", self.complete
-        line, end = found.groups()
-        return line, self.complete or bool(end)
 
     def feed(self, data: bytes) -> None:
         """Add received bytes; empty means end of the connection.

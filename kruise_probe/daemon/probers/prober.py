@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -18,6 +18,10 @@ from kruise_probe.api.meta import HostPort
 
 MAX_ATTEMPT_BYTES: Final = 256 * 1024
 """How much one attempt reads over all of its connections, with TLS handshakes. Health checks use less than a tenth of it."""
+MAX_TEXT_BYTES: Final = 256 * 1024
+"""How much of an output or body is read for a value."""
+MAX_VALUE_ATTEMPT_BYTES: Final = MAX_ATTEMPT_BYTES + 64 * 1024
+"""As `MAX_ATTEMPT_BYTES`, for a probe that needs `MAX_TEXT_BYTES` of a body: with room for heads and handshakes."""
 TLS_BYTES: Final = 40 * 1024
 """What OpenSSL holds for a connection before the server has sent anything."""
 
@@ -73,6 +77,7 @@ class Reason(StrEnum):
     EXEC_QUEUED = "ExecQueued"
     ATTEMPT_QUEUED = "AttemptQueued"
     EXEC_OUTPUT_TOO_LARGE = "ExecOutputTooLarge"
+    NO_VALUE = "NoValue"
 
 
 def exited_with(exit_code: int) -> str:
@@ -124,6 +129,46 @@ class _Unlimited(Resources):
 
 UNLIMITED: Final = _Unlimited()
 """Resources of an attempt that is the only one of its process."""
+
+
+class Output(NamedTuple):
+    """What an attempt that has succeeded by its code received: stdout or a body.
+
+    Attributes:
+        is_cut: there is more.
+        introduction: of its message without `extract`.
+    """
+
+    text: bytes
+    is_cut: bool
+    introduction: bytes = b""
+
+
+class Criteria(Protocol):
+    """What decides about attempts of a probe with `extract` or `successWhen`: `verdicts.ValueCriteria`.
+
+    Attributes:
+        reads_text: the whole output or body is needed.
+        codes: as the marker writes them; empty for those of the kubelet.
+    """
+
+    @property
+    def reads_text(self) -> bool: ...
+
+    @property
+    def codes(self) -> str: ...
+
+    def allows(self, code: int, *, is_success: bool) -> bool:
+        """Whether an attempt with this exit or status code may succeed. `is_success`: for the kubelet it has."""
+        ...
+
+    async def judge(self, output: Output, resources: Resources, deadline: float) -> ProbeResult:
+        """The result of an attempt that has succeeded by its code.
+
+        Raises:
+            CouldNotProbe: there is no value, or the time has ended before one was found.
+        """
+        ...
 
 
 class Prober(Protocol):

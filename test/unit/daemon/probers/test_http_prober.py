@@ -78,7 +78,7 @@ async def test_verdicts_and_requests_are_those_of_the_kubelet(name: str) -> None
     assert found["result"] == (row.ours or expected["result"])
     assert found["requests"] == expected["requests"]
     if expected["message"]:
-        assert found["message"] == expected["message"] + row.first_line
+        assert found["message"] == expected["message"] + row.said
 
 
 def unavailable(body: bytes, length: int | None = None) -> bytes:
@@ -86,34 +86,40 @@ def unavailable(body: bytes, length: int | None = None) -> bytes:
     return b"HTTP/1.1 503 X\r\nContent-Length: %d\r\n\r\n%s" % (size, body)
 
 
-FIRST_LINES = {
-    "blank-lines-before": (unavailable(b"\r\n \t\n  warm-up \nmore"), ": warm-up"),
+SAID = {
+    "blank-lines-before": (unavailable(b"\r\n \t\n  warm-up \nmore"), ": warm-up more"),
+    "json": (unavailable(b'{\n  "status": "DOWN",\n  "db": "x"\n}'), ': { "status": "DOWN", "db": "x" }'),
+    "xml": (unavailable(b'<?xml version="1.0"?>\n<error>hot</error>'), ': <?xml version="1.0"?> <error>hot</error>'),
+    "title": (unavailable(b"<html>\n<head><title lang=en>503\nService &amp; co</TITLE></head>"), ": 503 Service & co"),
+    "title-without-end": (unavailable(b"<title>hot"), ": <title>hot"),
+    "titles-without-end": (unavailable(b"<title>" * 9000), ": " + ("<title>" * 37)[:256]),
     "blank-lines-only": (unavailable(b"\n \r\n"), ""),
     "binary": (unavailable(b"\x00\x07\x1b[1mhot\xff"), ": hot\ufffd"),
     "control-characters-only": (unavailable(b"\x00\x01"), ""),
-    "line-of-a-short-body": (unavailable(b"hot\nmore", 9), ": hot"),
+    "line-of-a-short-body": (unavailable(b"hot\nmore", 9), ": hot more"),
     "short-line": (unavailable(b"ho", 9), ": ho"),
-    "long-line": (unavailable("ä".encode() * 9000), ": " + "ä" * 492),
+    "long-line": (unavailable("ä".encode() * 9000), ": " + "ä" * 128),
     "broken-chunk": (b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhot\n\r\nzz", ": hot"),
 }  # fmt: skip
 
 
-@cases("answer shown", **FIRST_LINES)
-async def test_a_failing_status_shows_the_first_line_of_the_body(answer: bytes, shown: str) -> None:
+@cases("answer shown", **SAID)
+async def test_a_failing_status_shows_what_the_body_says(answer: bytes, shown: str) -> None:
     async with serving(answering(answer)) as server:
         assert await probe(server) == failure(f"HTTP probe failed with statuscode: 503{shown}")
 
 
 @cases(
     "body timeout shown",
-    line_is_enough=(b"warm-up\n", PATIENCE_SECONDS, ": warm-up"),
+    enough=(b"warm-up\n" * 128, PATIENCE_SECONDS, ": " + ("warm-up " * 32).strip()),
+    title_is_enough=(b"<title>hot</title>", PATIENCE_SECONDS, ": hot"),
     part_of_a_line=(b"warm", 1.0, ": warm"),
     nothing=(b"", 1.0, ""),
 )
 async def test_a_failing_status_does_not_wait_for_the_rest(
     body: bytes, timeout: float, shown: str
 ) -> None:
-    answer = answering(unavailable(body, 100), stays_open=True)
+    answer = answering(unavailable(body, 10_000), stays_open=True)
     async with serving(answer) as server, asyncio.timeout(PATIENCE_SECONDS / 2):
         result = await probe(server, timeout=timeout)
 
@@ -312,7 +318,7 @@ async def test_a_server_reads_a_plain_end_whatever_of_its_response_was_not_read(
     async with serving(lambda _: script) as server:
         for number in range(20):
             result = await probe(server)
-            assert result.message == "HTTP probe failed with statuscode: 503: hot"
+            assert result.message == "HTTP probe failed with statuscode: 503: hot " + "x" * 252
             await server.until_ended(number + 1)
 
     assert ends == [b""] * 20

@@ -1,0 +1,278 @@
+"""Finds one value in the output of a command or the body of a response: `extract` of a probe. Pure functions, in steps.
+
+The text comes from a pod. So only the lines of a metric and the parents of a path are parsed, and each step is bounded.
+
+Source: prometheus.io/docs/instrumenting/exposition_formats and the OpenMetrics specification; RFC 8259.
+Differs: of two members of a JSON object with the same name, the last one counts, as in Go.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Context, Decimal
+from typing import Final
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from kruise_probe.api.criteria import Extract, MetricSample, path_steps, plain
+from kruise_probe.api.extraction import PatternTooCostly, Steps, found_in_lines
+from kruise_probe.daemon.probers.prober import MAX_TEXT_BYTES
+
+MAX_VALUE_BYTES: Final = 256
+
+_MAX_LINE_BYTES: Final = 8 * 1024
+_MAX_SAMPLES: Final = 1024
+"""How many lines are parsed for one metric."""
+_SAMPLES_PER_STEP: Final = 64
+_LINES_PER_STEP: Final = 4096
+_LISTED: Final = 2
+"""How many samples a message lists."""
+
+_BEFORE_EXEMPLAR: Final = re.compile(rb'[^{#]*+(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*+")*+\})?+[^#]*+')
+_BEFORE_NAME: Final = re.compile(rb'[ \t]*+(?:\{[ \t]*+")?+')
+_NAME_ON_A_LINE: Final = re.compile(rb'^[ \t]*(?:\{[ \t]*")?([^#\s{"][^\s{"]*)', re.MULTILINE)
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,64}(?:[.][0-9]{1,64})?(?:[eE][+-]?[0-9]{1,2})?")
+_EXACT: Final = Context(prec=2 * MAX_VALUE_BYTES)
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_scalar = msgspec.json.Decoder(float_hook=Decimal).decode
+
+Value = str | Decimal
+
+
+class NoValue(Exception):
+    """There is no value; the text says what was found.
+
+    Attributes:
+        nothing_found: a default applies.
+        names: those that the text has instead.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        nothing_found: bool = False,
+        names: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        super().__init__(message)
+        self.nothing_found = nothing_found
+        self.names = names
+
+
+def value_in(text: bytes, extract: Extract, *, is_cut: bool) -> Steps[Value]:
+    """The value that `extract` names. `is_cut`: the text is longer.
+
+    Raises:
+        NoValue: there is none, and no default applies.
+    """
+    try:
+        if extract.metric is not None:
+            value: Value = yield from metric_value(text, extract.metric, is_cut=is_cut)
+        elif extract.json_path is not None:
+            value = yield from json_value(text, extract.json_path, is_cut=is_cut)
+        else:
+            value = yield from regex_value(text, extract.regex or "")
+    except NoValue as missing:
+        if not missing.nothing_found:
+            raise
+        if is_cut:
+            raise NoValue(f"{missing} in the first {MAX_TEXT_BYTES:,} bytes") from missing
+        if extract.default is None:
+            raise
+        value = extract.default
+    return _checked(value)
+
+
+def _checked(value: Value) -> Value:
+    """Raises: NoValue, if it is too long or has several lines."""
+    if isinstance(value, Decimal):
+        if abs(value.adjusted()) + len(value.as_tuple().digits) > MAX_VALUE_BYTES:
+            raise NoValue(f"the number has more than {MAX_VALUE_BYTES} digits")
+        return value
+    if len(value.encode(errors="replace")) > MAX_VALUE_BYTES:
+        raise NoValue(f"the value has more than {MAX_VALUE_BYTES} bytes")
+    if len(value.splitlines()) > 1 or value.endswith(("\n", "\r")):
+        raise NoValue("the value has several lines")
+    return value
+
+
+def number_of(value: Value, *, needed_for: str) -> Decimal:
+    """Raises: NoValue, if the value is no number."""
+    if isinstance(value, Decimal):
+        return value
+    text = value.strip()
+    if not _NUMBER.fullmatch(text):
+        raise NoValue(f'"{value}" is no number, which {needed_for} needs')
+    return Decimal(text)
+
+
+def rounded(number: Decimal, step: str | int) -> Decimal:
+    """The number, rounded down to a multiple of `step`."""
+    size = Decimal(step)
+    steps = _EXACT.divide(number, size).to_integral_value("ROUND_FLOOR")
+    return _EXACT.multiply(steps, size)
+
+
+def text_of(value: Value) -> str:
+    """The value as it is published: numbers without exponent."""
+    return value if isinstance(value, str) else plain(value)
+
+
+def metric_value(text: bytes, wanted: MetricSample, *, is_cut: bool = False) -> Steps[Decimal]:
+    """The value of the only sample with this name and these labels.
+
+    Raises:
+        NoValue: no or several samples, a malformed one, or a value that is not finite.
+    """
+    if not text.strip():
+        raise NoValue("the text is empty")
+    if is_cut:
+        text = text[: text.rfind(b"\n") + 1]
+    found = yield from _samples(text, wanted)
+    if not found:
+        raise NoValue(
+            f"no sample of {_sample_text(wanted.name, wanted.labels.items())}",
+            nothing_found=True,
+            names=lambda: names_of_metrics(text),
+        )
+    if len(found) > 1:
+        count = f"{_LISTED}" if len(found) == _LISTED else f"more than {_LISTED}"
+        listed = ", ".join(_sample_text("", sample.labels.items()) for sample in found[:_LISTED])
+        raise NoValue(f"{count} samples of {wanted.name}: {listed}")
+    value = Decimal(repr(found[0].value))
+    if not value.is_finite():
+        raise NoValue(f"{wanted.name} is not finite: {value}")
+    return value
+
+
+def _samples(text: bytes, wanted: MetricSample) -> Steps[list[Sample]]:
+    """The first samples with this name and these labels, one more than a message lists. Raises: NoValue."""
+    found: list[Sample] = []
+    parsed = 0
+    for number, line in enumerate(_lines_of(text, wanted.name), start=1):
+        if number % _LINES_PER_STEP == 0:
+            yield
+        if line is None:
+            continue
+        parsed += 1
+        if parsed > _MAX_SAMPLES:
+            raise NoValue(f"more than {_MAX_SAMPLES:,} samples of {wanted.name}; use fewer")
+        if parsed % _SAMPLES_PER_STEP == 0:
+            yield
+        sample = _parsed(line)
+        if sample.name == wanted.name and wanted.labels.items() <= sample.labels.items():
+            found.append(sample)
+            if len(found) > _LISTED:
+                break
+    return found
+
+
+def names_of_metrics(text: bytes) -> list[str]:
+    """The names of all samples."""
+    names = _NAME_ON_A_LINE.findall(text)
+    return [name.decode(errors="replace") for name in dict.fromkeys(names)]
+
+
+def _lines_of(text: bytes, name: str) -> Iterator[bytes | None]:
+    """The lines of samples with this name; None for a line that has the name at another place."""
+    escaped = name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n").encode()
+    begin = 0
+    at = text.find(escaped)
+    while at >= 0:
+        begin = text.rfind(b"\n", begin, at) + 1 or begin
+        end = text.find(b"\n", at)
+        if end < 0:
+            end = len(text)
+        before = _BEFORE_NAME.fullmatch(text, begin, at)
+        after = text[at + len(escaped) : at + len(escaped) + 1]
+        is_quoted = before is not None and before[0].endswith(b'"')
+        is_sample = before is not None and after in ((b'"',) if is_quoted else (b"{", b" ", b"\t"))
+        yield text[begin:end] if is_sample else None
+        begin = end
+        at = text.find(escaped, end)
+
+
+def _parsed(line: bytes) -> Sample:
+    """Raises: NoValue, if the line is malformed."""
+    if len(line) > _MAX_LINE_BYTES:
+        raise NoValue(f"a sample has more than {_MAX_LINE_BYTES:,} bytes")
+    kept = _BEFORE_EXEMPLAR.match(line)
+    try:
+        (family,) = text_string_to_metric_families((kept[0] if kept else line).decode())
+        (sample,) = family.samples
+    except Exception as error:
+        shown = line[:80].decode(errors="replace")
+        raise NoValue(f"malformed sample {shown!r}") from error
+    return sample
+
+
+def _sample_text(name: str, labels: Iterable[tuple[str, str]]) -> str:
+    pairs = ", ".join(f'{label}="{value}"' for label, value in labels)
+    return f"{name}{{{pairs}}}" if pairs or not name else name
+
+
+def json_value(text: bytes, path: str, *, is_cut: bool = False) -> Steps[Value]:
+    """The string, number or boolean at `path`.
+
+    Raises:
+        NoValue: the text is no JSON, or has no such value there.
+    """
+    if not text.strip():
+        raise NoValue("the text is empty")
+    if is_cut:
+        raise NoValue(f"JSON of more than {MAX_TEXT_BYTES:,} bytes")
+    try:
+        part = memoryview(text)
+        for step in path_steps(path):
+            part = _child(part, step, path)
+            if len(part) > _MAX_LINE_BYTES:
+                yield
+        if bytes(part[:1]) in (b"{", b"["):
+            kind = "an object" if part[0] == ord("{") else "a list"
+            raise NoValue(f"{path} is {kind}")
+        value = _scalar(part)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NoValue(f"no JSON: {error}") from error
+    if value is None:
+        raise NoValue(f"{path} is null", nothing_found=True)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return Decimal(value) if isinstance(value, int) else value
+
+
+def _child(part: memoryview, step: str | int, path: str) -> memoryview:
+    """Raises: NoValue, if there is no such member or item; errors of msgspec."""
+    kept: dict[str, msgspec.Raw] = {}
+    begin = bytes(part[:64]).lstrip()[:1]
+    if isinstance(step, str) and begin == b"{":
+        kept = _members(part)
+        child = kept.get(step)
+    elif isinstance(step, int) and begin == b"[":
+        items = _items(part)
+        child = items[step] if step < len(items) else None
+    else:
+        _ = msgspec.json.decode(part, type=msgspec.Raw)
+        child = None
+    if child is None:
+        raise NoValue(f"{path}: no {step!r}", nothing_found=True, names=lambda: list(kept))
+    return memoryview(child)
+
+
+def regex_value(text: bytes, pattern: str) -> Steps[str]:
+    """What `pattern` finds within a line.
+
+    Raises:
+        NoValue: nothing, or the text is too large for the pattern.
+    """
+    try:
+        found = yield from found_in_lines(text, pattern)
+        if found is None:
+            raise NoValue(f"no line matches {pattern!r}", nothing_found=True)
+        return found.decode()
+    except PatternTooCostly as error:
+        raise NoValue("pattern too costly") from error
+    except UnicodeDecodeError as error:
+        raise NoValue("the value is no UTF-8") from error

@@ -1,0 +1,139 @@
+"""The verdict on an attempt whose probe has `extract` or `successWhen`. Attempts of other probes never come here.
+
+`judged` is a function of the code, the output and these fields, in bounded steps. The first step is cheap and runs at once;
+the others may take milliseconds and run in threads, which tenants share.
+
+Source: kubelet pkg/probe for codes.
+"""
+
+from decimal import Decimal
+from typing import NamedTuple
+
+from kruise_probe.api.criteria import Extract, SuccessWhen, status_range
+from kruise_probe.api.extraction import PatternTooCostly, Steps, found_in_lines
+from kruise_probe.api.messages import normalise_message
+from kruise_probe.api.v1alpha1 import ContainerProbe
+from kruise_probe.daemon.probers.prober import (
+    CouldNotProbe,
+    Output,
+    ProbeResult,
+    Reason,
+    Resources,
+    failure,
+    success,
+)
+from kruise_probe.daemon.probers.values import (
+    NoValue,
+    Value,
+    number_of,
+    rounded,
+    text_of,
+    value_in,
+)
+
+
+class ValueCriteria(NamedTuple):
+    """The criteria of one probe.
+
+    Attributes:
+        codes: as in the marker, with the name of their field; empty for those of the kubelet.
+        allowed: the codes of a success.
+    """
+
+    extract: Extract | None
+    when: SuccessWhen
+    codes: str
+    allowed: frozenset[int]
+
+    @property
+    def reads_text(self) -> bool:
+        return self.extract is not None or self.when.regex is not None
+
+    def allows(self, code: int, *, is_success: bool) -> bool:
+        return code in self.allowed if self.codes else is_success
+
+    async def judge(self, output: Output, resources: Resources, deadline: float) -> ProbeResult:
+        run = _Run(judged(output, self.extract, self.when))
+        try:
+            has_ended = run.advance()
+            while not has_ended:
+                has_ended = await resources.compute(run.advance, deadline)
+        except NoValue as error:
+            raise CouldNotProbe(Reason.NO_VALUE, normalise_message(str(error))) from error
+        except TimeoutError as error:
+            text = "the timeout ended before the value was found; raise timeoutSeconds"
+            raise CouldNotProbe(Reason.NO_VALUE, text) from error
+        assert run.result is not None
+        return run.result
+
+
+def criteria_of(entry: ContainerProbe) -> ValueCriteria:
+    """The criteria of a valid probe."""
+    when = entry.success_when or SuccessWhen()
+    allowed = set(when.exit_codes)
+    for code in when.status_codes:
+        allowed.update((status_range(code) or ()) if isinstance(code, str) else (code,))
+    codes = ""
+    if when.exit_codes:
+        codes = f"exitCodes {', '.join(map(str, when.exit_codes))}"
+    elif when.status_codes:
+        codes = f"statusCodes {', '.join(map(str, when.status_codes))}"
+    return ValueCriteria(entry.extract, when, codes, frozenset(allowed))
+
+
+class _Run:
+    """Steps of a verdict; `result` is set after the last one."""
+
+    def __init__(self, steps: Steps[ProbeResult]) -> None:
+        self.result: ProbeResult | None = None
+        self._steps = steps
+
+    def advance(self) -> bool:
+        """Run a step. Return whether it was the last one."""
+        try:
+            next(self._steps)
+        except StopIteration as end:
+            self.result = end.value
+            return True
+        return False
+
+
+def judged(output: Output, extract: Extract | None, when: SuccessWhen) -> Steps[ProbeResult]:
+    """Raises: NoValue."""
+    if when.regex is not None:
+        matches = yield from _matches(output.text, when.regex)
+        if not matches:
+            return failure(normalise_message(f"no line matches regex {when.regex!r}"))
+    if extract is None:
+        return success(normalise_message(output.introduction + output.text))
+    value = yield from value_in(output.text, extract, is_cut=output.is_cut)
+    return _verdict(value, extract, when)
+
+
+def _matches(text: bytes, pattern: str) -> Steps[bool]:
+    try:
+        found = yield from found_in_lines(text, pattern)
+    except PatternTooCostly as error:
+        raise NoValue("pattern too costly") from error
+    return found is not None
+
+
+def _verdict(value: Value, extract: Extract, when: SuccessWhen) -> ProbeResult:
+    """Compare the number with min and max, then round it."""
+    name = extract.json_path or "value"
+    if extract.metric is not None:
+        name = extract.metric.name
+    shown = value
+    steps = ""
+    if extract.step is not None:
+        shown = rounded(number_of(value, needed_for="step"), extract.step)
+        steps = f" in steps of {extract.step}"
+    text = text_of(shown)
+    if when.compares:
+        number = number_of(value, needed_for="a comparison")
+        # A rounded number stays the same while the value changes within a step, and so does the message.
+        if when.min is not None and number < Decimal(when.min):
+            return failure(normalise_message(f"{name} {text}{steps} < min {when.min}"))
+        if when.max is not None and number > Decimal(when.max):
+            return failure(normalise_message(f"{name} {text}{steps} > max {when.max}"))
+    return success(normalise_message(text))
