@@ -47,6 +47,7 @@ EVENT_FAILED: Final = "KruiseProbeFailed"
 EVENT_UNKNOWN: Final = "KruiseProbeUnknown"
 
 REASON_DAEMON_STALE: Final = "ProbeDaemonStale"
+REASON_NOT_HOLDER: Final = "NotHolder"
 REASON_PROBE_REMOVED: Final = "ProbeRemoved"
 REASON_PAUSED: Final = "ProbePaused"
 REASON_POD_FINISHED: Final = "PodFinished"

@@ -15,7 +15,14 @@ import msgspec
 from kruise_probe.api.core import Probe
 from kruise_probe.api.criteria import ONLY_OUTPUT, Extract, SuccessWhen
 from kruise_probe.api.fields import Field, Rule, Use, errors_in, rule, shape_of, unique
-from kruise_probe.api.labels import MAX_KEY, LabelSelector, LabelValue
+from kruise_probe.api.labels import (
+    KEY,
+    MAX_KEY,
+    LabelSelector,
+    LabelValue,
+    is_key_cel,
+    label_key_error,
+)
 from kruise_probe.api.meta import ApiObject, Condition
 from kruise_probe.api.names import PAUSED_ANNOTATION, ProbeName
 from kruise_probe.api.problems import ErrorKind, Problem
@@ -142,6 +149,30 @@ class MarkerPolicy(_Wire, frozen=True):
     )
 
 
+class Exclusive(_Wire, frozen=True):
+    """Whose role this is: of the pods of the marker, one carries the labels and annotations of Succeeded.
+
+    Attributes:
+        group_by_label: Key of a pod label: one of the pods with the same value of it carries them. Pods without the label are
+            a group, too. If absent, all pods of the marker are one group. The role of a group of more than 500 pods
+            does not move.
+    """
+
+    group_by_label: Annotated[
+        str | None,
+        Field(
+            most=MAX_KEY,
+            rules=(
+                rule(
+                    KEY,
+                    f"self == '' || ({is_key_cel('self')})",
+                    lambda key: not key or not label_key_error(key),
+                ),
+            ),
+        ),
+    ] = None
+
+
 CRITERIA: Final = {"extract": "extract", "successWhen": "success_when"}
 """Fields of a probe that change the meaning of its results, by wire name. No prober may ignore one."""
 
@@ -262,6 +293,7 @@ _NO_ATTEMPT: Final = frozenset(
             "podConditionType",
             "whenTerminating",
             "whenStale",
+            "exclusive",
         ),
         "initialDelaySeconds",
         "timeoutSeconds",
@@ -272,6 +304,70 @@ _NO_ATTEMPT: Final = frozenset(
     }
 )
 """Names and timing, which do not change what one attempt does."""
+
+
+def values_written(policy: MarkerPolicy) -> dict[tuple[str, str], str | None]:
+    """The value of each label and annotation, by field and key; None for one from the message."""
+    values: dict[tuple[str, str], str | None] = {}
+    for key, text in policy.labels.items():
+        values["labels", key] = text
+    for key, text in policy.annotations.items():
+        values["annotations", key] = text
+    for value in policy.from_message:
+        if value.label:
+            values["labels", value.label] = None
+        elif value.annotation:
+            values["annotations", value.annotation] = None
+    return values
+
+
+def _differs_from_succeeded(probe: "PodContainerProbe") -> bool:
+    """Whether the marks of Succeeded can be told from those of the other policies."""
+    succeeded: dict[tuple[str, str], str | None] = {}
+    for policy in probe.marker_policy:
+        if policy.state == ProbeState.SUCCEEDED:
+            succeeded = values_written(policy)
+    for policy in probe.marker_policy:
+        if policy.state == ProbeState.SUCCEEDED:
+            continue
+        for mark, value in values_written(policy).items():
+            if mark in succeeded and (value is None or succeeded[mark] in (None, value)):
+                return False
+    return True
+
+
+def _not_in_other_policies(field: str, name: str) -> str:
+    """CEL: the keys of `field` of Succeeded have another value in each other policy, and none from the message there."""
+    from_message = f"has(o.fromMessage) && o.fromMessage.exists(v, has(v.{name}) && v.{name} == k)"
+    return (
+        f"!has(s.{field}) || s.{field}.all(k, !({from_message}) && "
+        f"(!has(o.{field}) || !(k in o.{field}) || o.{field}[k] != s.{field}[k]))"
+    )
+
+
+def _no_value_from_messages(field: str, name: str) -> str:
+    """CEL: no other policy writes a key of which Succeeded takes the value from the message."""
+    return (
+        f"!has(s.fromMessage) || s.fromMessage.all(w, !has(w.{name}) || ((!has(o.{field}) || !(w.{name} in o.{field})) && "
+        f"(!has(o.fromMessage) || !o.fromMessage.exists(v, has(v.{name}) && v.{name} == w.{name}))))"
+    )
+
+
+_EXCLUSIVE_VALUES: Final = (
+    "an exclusive probe may not write a value of Succeeded in another state too, nor take a value of such a key from the "
+    "message; use other values or keys"
+)
+
+
+def _exclusive_values(cel: str) -> Rule:
+    return rule(
+        _EXCLUSIVE_VALUES,
+        "!has(self.exclusive) || !has(self.markerPolicy) || self.markerPolicy.all(s, s.state != 'Succeeded' || "
+        f"self.markerPolicy.all(o, o.state == 'Succeeded' || ({cel})))",
+        lambda probe: probe.exclusive is None or _differs_from_succeeded(probe),
+        kind=ErrorKind.FORBIDDEN,
+        field="markerPolicy",
+    )
 
 
 class PodContainerProbe(ContainerProbe, frozen=True):
@@ -296,6 +392,9 @@ class PodContainerProbe(ContainerProbe, frozen=True):
             Unknown, and applies the policy for Unknown. Keep leaves condition, labels and annotations as they are:
             for a readiness gate, so that an outage of the daemons takes no pod out of traffic. Kruise's CRD prunes
             this field.
+        exclusive: One pod holds the role that the policy for Succeeded gives: of the pods that are Succeeded, the one that
+            became so last. The manager removes the marks from the old holder before it writes them to the new one. The
+            others have the marks of the policy for Failed, if there is one. Kruise's CRD prunes this field.
     """
 
     name: Annotated[
@@ -334,8 +433,25 @@ class PodContainerProbe(ContainerProbe, frozen=True):
     )
     when_terminating: Annotated[str | None, Field(values=("", *WhenTerminating))] = None
     when_stale: Annotated[str | None, Field(values=("", *WhenStale))] = None
+    exclusive: Exclusive | None = None
 
     RULES: ClassVar = (
+        rule(
+            "exclusive needs a policy for Succeeded, whose labels and annotations one pod carries",
+            "!has(self.exclusive) || (has(self.markerPolicy) && self.markerPolicy.exists(m, m.state == 'Succeeded'))",
+            lambda probe: (
+                probe.exclusive is None
+                or ProbeState.SUCCEEDED in [policy.state for policy in probe.marker_policy]
+            ),
+            kind=ErrorKind.REQUIRED,
+            field="markerPolicy",
+        ),
+        _exclusive_values(_not_in_other_policies("labels", "label")),
+        _exclusive_values(_not_in_other_policies("annotations", "annotation"))._replace(check=None),
+        _exclusive_values(
+            f"({_no_value_from_messages('labels', 'label')}) && "
+            f"({_no_value_from_messages('annotations', 'annotation')})"
+        )._replace(check=None),
         rule(
             "must set podConditionType or markerPolicy, or the result is not written to the pod",
             "(has(self.podConditionType) && self.podConditionType != '') || "
@@ -396,6 +512,30 @@ _MARKER_KEYS: Final = rule(
 )
 
 
+def _groups_are_not_written(spec: "PodProbeMarkerSpec") -> bool:
+    groups: set[tuple[str, str]] = set()
+    for probe in spec.probes:
+        if probe.exclusive is not None and probe.exclusive.group_by_label:
+            groups.add(("labels", probe.exclusive.group_by_label))
+    for probe in spec.probes:
+        for policy in probe.marker_policy:
+            if not groups.isdisjoint(values_written(policy)):
+                return False
+    return True
+
+
+_GROUPS: Final = rule(
+    "groupByLabel of an exclusive probe may not be a label that this marker writes, because that would change the groups; "
+    "use another label",
+    "self.probes.all(p, !has(p.exclusive) || !has(p.exclusive.groupByLabel) || self.probes.all(q, !has(q.markerPolicy) || "
+    "q.markerPolicy.all(m, !(has(m.labels) && p.exclusive.groupByLabel in m.labels) && !(has(m.fromMessage) && "
+    "m.fromMessage.exists(v, has(v.label) && v.label == p.exclusive.groupByLabel)))))",
+    _groups_are_not_written,
+    kind=ErrorKind.FORBIDDEN,
+    field="probes",
+)
+
+
 class PodProbeMarkerSpec(_Wire, frozen=True):
     """Which pods are probed, and how.
 
@@ -429,6 +569,7 @@ class PodProbeMarkerSpec(_Wire, frozen=True):
             "!has(m.fromMessage) || m.fromMessage.all(v, !has(v.label) || [v.label].all(k, !IN_SELECTOR))",
             "a label of markerPolicy.fromMessage",
         ),
+        _GROUPS,
     )
 
 

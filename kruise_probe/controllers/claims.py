@@ -25,7 +25,7 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import REASON_PROBE_REMOVED, ProbeName
 from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.controllers.compiled import CompiledMarker, Wanted
+from kruise_probe.controllers.compiled import CompiledMarker, Exclusivity, Wanted
 from kruise_probe.controllers.limits import select
 
 CLAIM_BYTES: Final = 1024
@@ -41,7 +41,7 @@ class Claim(NamedTuple):
         name: `<marker>#<probe>`.
         wanted: see `CompiledProbe`; without the keys of other claims.
         paused: the annotation of its marker pauses it.
-        keeps_when_stale, runs_while_terminating: see `CompiledProbe`.
+        keeps_when_stale, runs_while_terminating, exclusive: see `CompiledProbe`.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Claim(NamedTuple):
     paused: bool
     keeps_when_stale: bool = False
     runs_while_terminating: bool = False
+    exclusive: Exclusivity | None = None
 
     def may_write(self, mark: Mark, value: str) -> bool:
         """Whether the claim may set the key to `value` in any state. A value from a message may be any."""
@@ -89,12 +90,16 @@ class Claims(NamedTuple):
     """All claims on a pod, their containers, and by mark the one claim that may write it.
 
     Attributes:
+        exclusive: those of them that give a role.
+        groups: the labels whose values decide to which groups of exclusive probes a pod belongs.
         markers: the serials of the markers, a key of what is resolved from these claims.
     """
 
     claims: tuple[Claim, ...]
     containers: frozenset[str]
     owners: Mapping[Mark, Claim]
+    exclusive: tuple[Claim, ...] = ()
+    groups: frozenset[Mark] = NOTHING_OWNED
     markers: tuple[int, ...] = ()
 
     def is_from_message(self, mark: Mark) -> bool:
@@ -173,6 +178,7 @@ def _claims_alone(marker: CompiledMarker) -> Claims:
             marker.paused,
             probe.keeps_when_stale,
             probe.runs_while_terminating,
+            probe.exclusive,
         )
         claims.append(claim)
     return _resolved(tuple(claims))._replace(markers=(marker.serial,))
@@ -198,8 +204,14 @@ def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
             owners[mark] = claim
         if claim.condition_type:
             owners[Mark("conditions", claim.condition_type)] = claim
+    exclusive: list[Claim] = []
+    groups: set[Mark] = set()
+    for claim in claims:
+        if claim.exclusive is not None:
+            exclusive.append(claim)
+            groups.add(Mark("labels", claim.exclusive.group_label))
     containers = frozenset([claim.container for claim in claims])
-    return Claims(tuple(claims), containers, owners)
+    return Claims(tuple(claims), containers, owners, tuple(exclusive), frozenset(groups))
 
 
 def _without_names_of(owners: Mapping[Mark, Claim], claim: Claim) -> Claim:

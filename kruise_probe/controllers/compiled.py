@@ -48,6 +48,13 @@ Wanted = Mapping[Mark, MarkValue]
 """The labels and annotations of a pod in one state of a probe; None for keys that must be absent."""
 
 
+class Exclusivity(NamedTuple):
+    """One pod of a group carries the marks of Succeeded; see `roles`. `group_label` is empty for one group of all pods."""
+
+    group_label: str
+    has_epochs: bool = False
+
+
 class CompiledProbe(NamedTuple):
     """One valid probe of a marker.
 
@@ -63,6 +70,7 @@ class CompiledProbe(NamedTuple):
         hash: of `container_probe`; see `hash_on` for a port name.
         keeps_when_stale: a silent daemon changes nothing.
         runs_while_terminating: it runs until its container ends, and its marks follow.
+        exclusive: None if each pod may carry the marks of Succeeded.
     """
 
     name: str
@@ -75,6 +83,7 @@ class CompiledProbe(NamedTuple):
     hash: str
     keeps_when_stale: bool
     runs_while_terminating: bool
+    exclusive: Exclusivity | None
 
     @property
     def container(self) -> str:
@@ -131,6 +140,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
         fields_without_effect: fields of the spec that kubelet uses to restart containers.
         entry_bytes: size of all its probes as stored in a NodePodProbe.
         keys: the number of keys that it mentions, also invalid ones, as the API server counts them.
+        label_keys: the labels of a pod that decide whether it is selected, and to which groups it belongs.
         paused: its annotation pauses all of its probes.
         serial: unique number. As a cache key it keeps no marker alive.
     """
@@ -147,6 +157,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     entry_bytes: int
     keys: int
     paused: bool
+    label_keys: frozenset[str]
     serial: int = msgspec.field(default_factory=_next_serial)
 
     @property
@@ -154,7 +165,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
         """All that decides what is written to pods: equal for an edit of period, initial delay and thresholds only."""
         probes: list[object] = []
         for probe in self.probes:
-            when = probe.keeps_when_stale, probe.runs_while_terminating
+            when = probe.keeps_when_stale, probe.runs_while_terminating, probe.exclusive
             what = probe.name, probe.container, probe.hash, probe.condition_type, probe.policies
             probes.append((what, when))
         sizes: list[int] = []
@@ -177,6 +188,7 @@ def compile_marker(
     if not any(path.startswith("spec.selector") for path, _ in invalid):
         selector = compile_selector(marker.spec.selector)
     probes = _probes(marker, invalid)
+    groups = [probe.exclusive.group_label for probe in probes if probe.exclusive is not None]
     return CompiledMarker(
         key=marker.key,
         generation=marker.metadata.generation or 0,
@@ -190,6 +202,7 @@ def compile_marker(
         entry_bytes=sum(probe.entry_bytes for probe in probes),
         keys=mentioned_keys(marker.spec.probes),
         paused=marker.paused,
+        label_keys=selector.keys.union(filter(None, groups)),
     )
 
 
@@ -199,7 +212,9 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
     for index, written in enumerate(marker.spec.probes):
         path = f"spec.probes[{index}]"
         probe = clamp_timeout(written)
-        needed = ("name", "containerName", "extract.regex", "successWhen.regex")
+        # Several pods could carry the marks of an invalid role.
+        of_role = ("markerPolicy", "exclusive.groupByLabel")
+        needed = ("name", "containerName", "extract.regex", "successWhen.regex", *of_role)
         is_usable = {(f"{path}.{field}", None) for field in needed}.isdisjoint(invalid)
         if is_usable and not any(probe.errors()):
             probes.append(_compiled(marker.metadata.name, probe, path, invalid))
@@ -222,7 +237,14 @@ def _compiled(marker: str, probe: PodContainerProbe, path: str, invalid: Invalid
         hash=container_probe.hash,
         keeps_when_stale=probe.when_stale == WhenStale.KEEP,
         runs_while_terminating=probe.when_terminating == WhenTerminating.PROBE,
+        exclusive=_exclusivity(probe),
     )
+
+
+def _exclusivity(probe: PodContainerProbe) -> Exclusivity | None:
+    if probe.exclusive is None:
+        return None
+    return Exclusivity(probe.exclusive.group_by_label or "")
 
 
 def _policies(probe: PodContainerProbe, path: str, invalid: Invalid) -> Mapping[str, Wanted]:

@@ -261,6 +261,8 @@ class NodePodProbeEvents(_Events):
             return  # The leader writes the conditions of changed results.
         namespace = self._state.namespace
         now = loop_time()
+        if self._state.roles.markers:
+            self._state.roles.observe(change.statuses)
         for key, changed in change.results.items():
             if namespace and key.namespace != namespace:
                 continue

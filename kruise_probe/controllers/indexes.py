@@ -13,8 +13,9 @@ Differs: Kruise lists the pods of a namespace by selector for each marker, and d
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kruise_probe.api.meta import NamespacedName
@@ -28,6 +29,7 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
 )
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
 from kruise_probe.controllers.marking import States
 
 
@@ -157,6 +159,25 @@ class ResultsChange(NamedTuple):
     seen_at: float | None = None
 
 
+StatusChange = tuple[PodProbeStatus | None, PodProbeStatus | None]
+"""The results of a pod before and after an event; None without any."""
+
+
+class PodResults(NamedTuple):
+    """What is known of the results of a pod.
+
+    Attributes:
+        why_stale: why they are stale, or empty.
+        by_provider: a serverless provider runs the probes and writes the conditions.
+        left_out: the limit that leaves out the probes of a marker, by the marker's name.
+    """
+
+    states: States = MappingProxyType({})
+    why_stale: str = ""
+    by_provider: bool = False
+    left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT
+
+
 class ProbesChange(NamedTuple):
     """What an event of a NodePodProbe changed.
 
@@ -165,12 +186,14 @@ class ProbesChange(NamedTuple):
         results: by pod, what changed. A newer time alone is no change.
         counted: the pods of which an entry or a result changed, also if the result was removed.
         markers: those of all entries, before and after, if the entries changed.
+        statuses: the results that changed.
     """
 
     spec: bool
     results: Mapping[NamespacedName, ResultsChange]
     counted: Collection[NamespacedName]
     markers: Collection[NamespacedName]
+    statuses: Sequence[StatusChange] = ()
 
 
 class NodePodProbeIndex:
@@ -230,14 +253,16 @@ class NodePodProbeIndex:
                 statuses[status.namespace, status.name, status.uid] = status
         self._views[name] = NodeView(entries, statuses)
         results: dict[NamespacedName, ResultsChange] = {}
+        changed: list[StatusChange] = []
         for identity in {**before.statuses, **statuses}:
             change = _changed_results(before.statuses.get(identity), statuses.get(identity))
             if change is not None:
+                changed.append((before.statuses.get(identity), statuses.get(identity)))
                 pod = NamespacedName(identity[0], identity[1])
                 counted[pod] = None
                 if identity in statuses:
                     results[pod] = change
-        return ProbesChange(is_changed, results, counted, markers)
+        return ProbesChange(is_changed, results, counted, markers, changed)
 
     def remove(self, name: str) -> ProbesChange:
         """Remove the NodePodProbe of a node; return what changed."""

@@ -20,6 +20,8 @@ and it is idempotent: a pod with the changes applied needs no change.
   or `ContainerFinished`, and the policy for Unknown is applied.
 - A terminating pod keeps its marks, except for the reasons above and for probes with `whenTerminating: Probe`.
 - A probe that a limit leaves out (`limits`) is Unknown with the limit's reason, whatever the last state.
+- Of the pods of an exclusive probe, only the holder of the role has the marks of Succeeded (`roles`). Another pod that is
+  Succeeded has reason `NotHolder` and the marks of Failed.
 - A paused probe has no result: its condition gets reason `ProbePaused` until the next one, and its marks are kept.
 - A difference in `lastProbeTime` only is no change, but the first result of an edited probe writes its condition once.
 
@@ -38,6 +40,7 @@ from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.names import (
     REASON_CONTAINER_FINISHED,
     REASON_DAEMON_STALE,
+    REASON_NOT_HOLDER,
     REASON_PAUSED,
     REASON_POD_FINISHED,
     REASON_PROBE_REMOVED,
@@ -54,6 +57,7 @@ from kruise_probe.controllers.claims import (
 )
 from kruise_probe.controllers.compiled import CompiledProbe, Wanted
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
+from kruise_probe.controllers.roles import NO_ROLES, Role, Roles, wanted_in
 
 CONDITION_STATUS: Final = {
     ProbeState.SUCCEEDED.value: "True",
@@ -97,6 +101,7 @@ def marking(
     writes_conditions: bool = True,
     edited: Collection[str] = (),
     ended: Owned = NOTHING_OWNED,
+    roles: Roles = NO_ROLES,
     now: datetime,
 ) -> Changes | None:
     """The changes that `pod` needs, or None. A static pod is never written.
@@ -104,7 +109,7 @@ def marking(
     `states` are the recorded states of this pod's probes. `stale` is the message why they are stale, else empty.
     `left_out` is the limit that leaves out the probes of a marker, by the marker's name. `writes_conditions` is False
     where a serverless provider writes them. `edited` names the probes whose condition is written even if it is equal.
-    `ended` are marks of markers that do not write them any more.
+    `ended` are marks of markers that do not write them any more. `roles` has each exclusive probe.
     """
     if pod.mirror:
         return None
@@ -120,13 +125,17 @@ def marking(
         limit = left_out.get(ProbeName.parse(claim.name).marker) if left_out else None
         why = why_unknown(pod, claim, stale, limit) if writes_conditions else None
         state = _NO_STATE if limit else _state(pod, claim, states, why)
-        if state is None:
+        role = roles.get(claim.name)
+        if state is None and role is None:
             continue
-        if claim.condition_type and writes_conditions:
+        if state is not None and claim.condition_type and writes_conditions:
             is_edited = claim.name in edited and why is None
-            _mark_condition(pod, claim, state, why, is_edited, now, changes)
-        wanted = claim.wanted.get(ProbeState.UNKNOWN if why else state.state)
-        if wanted is not None:
+            _mark_condition(pod, claim, state, why, is_edited, now, changes, role)
+        name = "" if state is None else state.state
+        if why is not None and state is not None:
+            name = ProbeState.UNKNOWN
+        wanted = claim.wanted.get(name) if role is None else wanted_in(role, claim, pod, name)
+        if wanted:
             _apply(values_of(wanted, None if why else state), pod, changes)
     _remove_stale_marks(pod, claims, ended, changes)
     return changes if any(changes) else None
@@ -140,9 +149,14 @@ def _mark_condition(
     is_edited: bool,
     now: datetime,
     changes: Changes,
+    role: Role | None,
 ) -> None:
     current = pod.condition(claim.condition_type)
     condition = _condition(current, claim.condition_type, state, why, now)
+    if role is not None and condition.status == "True" and (role.waits or not role.holds):
+        condition = msgspec.structs.replace(
+            condition, reason=REASON_NOT_HOLDER, message=role.waits or condition.message
+        )
     if is_edited or not same_condition(current, condition):
         changes.conditions.append(condition)
 

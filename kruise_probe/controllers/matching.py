@@ -127,15 +127,15 @@ class _Namespace:
         return [found for found in candidates if marker.selector.matches(found.labels)]
 
     def count_keys(self, marker: CompiledMarker, by: int) -> None:
-        """Add or remove the keys of a selector. Those that no other mentions split or merge label sets."""
+        """Add or remove the keys of a marker. Those that no other mentions split or merge label sets."""
         uses = self._key_uses
-        own = {key for key in marker.selector.keys if uses[key] + min(by, 0) == 0}
+        own = {key for key in marker.label_keys if uses[key] + min(by, 0) == 0}
         moving: list[Pod] = []
         if own:
             moving += [pod for pod in self._pods() if not own.isdisjoint(pod.labels)]
         for pod in moving:
             self.remove_pod(pod)
-        for key in marker.selector.keys:
+        for key in marker.label_keys:
             uses[key] += by
             if not uses[key]:
                 del uses[key]
@@ -209,6 +209,17 @@ class Matching:
         if namespace is None:
             return None
         return namespace.set_of(pod.labels)
+
+    def group_of(self, marker: CompiledMarker, label: str, value: str) -> list[Pod]:
+        """The pods that `marker` selects with this value of a label that is one of its `label_keys`.
+
+        The empty value includes pods without the label, and an empty label all pods.
+        """
+        pods: list[Pod] = []
+        for found in self.label_sets_of(marker):
+            if not label or found.labels.get(label, "") == value:
+                pods += found.pods.values()
+        return pods
 
     def markers_of(self, pod: Pod) -> tuple[CompiledMarker, ...]:
         """All markers that select `pod`, the oldest first, also those that are being deleted or not considered."""

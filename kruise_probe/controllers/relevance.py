@@ -36,8 +36,10 @@ def change_of(old: Pod, new: Pod, claims: Claims) -> PodChange:
     if _marks(old) != _marks(new):
         return PodChange(entry, marks=True)
     changed = changed_values(old, new)
-    is_ours = not (changed.isdisjoint(claims.owners) and changed.isdisjoint(new.owned))
-    return PodChange(entry, marks=is_ours)
+    for marks in (claims.owners, claims.groups, new.owned):
+        if not changed.isdisjoint(marks):
+            return PodChange(entry, marks=True)
+    return PodChange(entry, marks=False)
 
 
 def _end(pod: Pod) -> str:

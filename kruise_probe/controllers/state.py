@@ -25,7 +25,7 @@ from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
 from kruise_probe.controllers.backlog import COUNT, Backlog
 from kruise_probe.controllers.budget import NoRoom
-from kruise_probe.controllers.claims import Claim, claims_of, unowned_marks
+from kruise_probe.controllers.claims import Claim, Claims, claims_of, unowned_marks
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.counts import Tallies
 from kruise_probe.controllers.daemon_leases import DaemonLeases
@@ -35,7 +35,12 @@ from kruise_probe.controllers.foreign import (
     ForeignChanges,
     foreign_changes,
 )
-from kruise_probe.controllers.indexes import EndingMarkers, MarkedPods, NodePodProbeIndex
+from kruise_probe.controllers.indexes import (
+    EndingMarkers,
+    MarkedPods,
+    NodePodProbeIndex,
+    PodResults,
+)
 from kruise_probe.controllers.limits import (
     NOTHING_LEFT_OUT,
     LeftOut,
@@ -47,6 +52,7 @@ from kruise_probe.controllers.limits import (
 )
 from kruise_probe.controllers.marking import States, states_of_conditions
 from kruise_probe.controllers.matching import Considered, Matching
+from kruise_probe.controllers.role_groups import RoleGroups
 from kruise_probe.controllers.writes import EVERY_MARKER, WriteLimits
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
@@ -126,21 +132,6 @@ class WrittenSpec(NamedTuple):
 
 
 UNKNOWN_SPEC: Final = WrittenSpec()
-
-
-class PodResults(NamedTuple):
-    """What is known of the results of a pod.
-
-    Attributes:
-        why_stale: why they are stale, or empty.
-        by_provider: a serverless provider runs the probes and writes the conditions.
-        left_out: the limit that leaves out the probes of a marker, by the marker's name.
-    """
-
-    states: States = MappingProxyType({})
-    why_stale: str = ""
-    by_provider: bool = False
-    left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT
 
 
 class Queues:
@@ -250,6 +241,18 @@ class State:
         self.refusals: Final[dict[NamespacedName, Refusals]] = {}
         """By pod; its writes are retried."""
         self._nodes = informers.nodes.lister
+        self.roles: Final = RoleGroups(
+            pods=self.pods,
+            matching=self.matching,
+            look=self._look,
+            refusal_of=self.refusal_of,
+            enqueue=self.queues.enqueue_pod,
+        )
+
+    def _look(self, pod: Pod) -> tuple[Claims, PodResults]:
+        """The claims on a pod, and its results."""
+        markers = self.matching.considered_of(pod)
+        return claims_of(markers), self.results_of(pod, markers)
 
     def node(self, name: str) -> Node | None:
         return self._nodes.get(NamespacedName("", name))
@@ -314,6 +317,7 @@ class State:
         self.ended.pop(pod.key, None)
         self.refusals.pop(pod.key, None)
         self.backlog.discard(pod.key)
+        self.roles.forget(pod)
         self.queues.enqueue_status_of(self.tallies.remove_pod(pod.uid))
 
     def record_ended(self, pod: Pod, markers: Iterable[CompiledMarker]) -> None:
@@ -334,6 +338,7 @@ class State:
         pods = self.matching.set_marker(after)
         if after.deleting:
             self.ending.add(after)
+        self.roles.index_marker(after)
         return before, after, pods
 
     def remove_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
@@ -341,6 +346,7 @@ class State:
         removed = self.matching.markers[marker.key]
         pods = self.matching.remove_marker(marker.key)
         self.ending.discard(marker.key)
+        self.roles.markers.discard(marker.key)
         self.tallies.forget_marker(marker.key)
         return removed, pods
 

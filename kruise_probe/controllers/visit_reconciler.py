@@ -30,6 +30,7 @@ from kruise_probe.controllers.counts import (
     verdicts_on,
 )
 from kruise_probe.controllers.daemon_leases import Verdict
+from kruise_probe.controllers.indexes import PodResults
 from kruise_probe.controllers.limits import (
     ANNOTATIONS_FULL,
     LeftOut,
@@ -38,7 +39,7 @@ from kruise_probe.controllers.limits import (
 )
 from kruise_probe.controllers.marking import states_of_conditions
 from kruise_probe.controllers.matching import Considered
-from kruise_probe.controllers.state import PodResults, State
+from kruise_probe.controllers.state import State
 from kruise_probe.controllers.writes import MARKS_INTERVAL_SECONDS, WriteCause
 from kruise_probe.workqueue.controller import Result
 from kruise_probe.workqueue.slices import PODS_PER_STEP

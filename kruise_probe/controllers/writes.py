@@ -7,7 +7,7 @@ always written.
 
 One strategic merge patch of `pods/status` has all changes of a pod or, if that is invalid, each part has its own. A patch
 carries `metadata.uid`: if the pod was replaced under the same name, the API server returns 422. A patch contains only our own
-keys and condition types, so it never overwrites changes of other writers.
+keys and condition types, so it never overwrites changes of other writers. One that gives a role carries the resourceVersion, too.
 
 Source: apimachinery strategicpatch (merge key `type` of conditions, `$patch: delete`).
 Differs: Kruise writes on every event.
@@ -99,23 +99,23 @@ def cause_of(
 
 def _staleness_changed(pod: Pod, changes: Changes) -> bool:
     """Whether a daemon became stale or recovered. That changes at most once per Lease duration."""
-    were_stale = {each.type for each in pod.conditions if each.reason == REASON_DAEMON_STALE}
-    return any(
-        (each.type in were_stale) != (each.reason == REASON_DAEMON_STALE)
-        for each in changes.conditions
-    )
+    for condition in changes.conditions:
+        current = pod.condition(condition.type)
+        was_stale = current is not None and current.reason == REASON_DAEMON_STALE
+        if was_stale != (condition.reason == REASON_DAEMON_STALE):
+            return True
+    return False
 
 
 def _only_values_from_messages(pod: Pod, changes: Changes, claims: Claims) -> bool:
     """Whether only messages, and labels and annotations with values from messages, change."""
-    return (
-        not changes.deleted
-        and all(map(claims.is_from_message, changes.keys))
-        and all(
-            same_condition(pod.condition(each.type), each, but_message=True)
-            for each in changes.conditions
-        )
-    )
+    if changes.deleted or not all(map(claims.is_from_message, changes.keys)):
+        return False
+    for condition in changes.conditions:
+        current = pod.condition(condition.type)
+        if not same_condition(current, condition, but_message=True):
+            return False
+    return True
 
 
 class _PodLimits:
@@ -222,15 +222,18 @@ class WriteLimits:
         self._allowed_finished.discard(pod)
 
 
-def encode_patch(pod: Pod, changes: Changes) -> bytes:
+def encode_patch(pod: Pod, changes: Changes, version: str = "") -> bytes:
+    """The patch that writes `changes`. With a `version` it has no effect on another version of the pod."""
     metadata: dict[str, Any] = {"uid": pod.uid}
+    if version:
+        metadata["resourceVersion"] = version
     for mark, value in changes.keys.items():
         metadata.setdefault(mark.field, {})[mark.name] = value
     body: dict[str, Any] = {"metadata": metadata}
-    if changes.conditions or changes.deleted:
-        written = [_entry(each, pod.condition(each.type)) for each in changes.conditions]
-        deleted = [{"$patch": "delete", "type": each} for each in changes.deleted]
-        body["status"] = {"conditions": written + deleted}
+    entries = [_entry(condition, pod.condition(condition.type)) for condition in changes.conditions]
+    entries += [{"$patch": "delete", "type": name} for name in changes.deleted]
+    if entries:
+        body["status"] = {"conditions": entries}
     return _encoder.encode(body)
 
 
@@ -268,12 +271,16 @@ def parts_of(changes: Changes, claims: Claims) -> dict[str, Changes]:
 
     So a value that the API server refuses only affects its own marker.
     """
-    parts = {EVERY_MARKER: Changes({}, changes.conditions, changes.deleted)}
+    parts: dict[str, Changes] = {}
+    if changes.conditions or changes.deleted:
+        parts[EVERY_MARKER] = Changes({}, changes.conditions, changes.deleted)
     for mark, value in changes.keys.items():
-        owner = claims.owners.get(mark) if value is not None else None
-        marker = ProbeName.parse(owner.name).marker if owner is not None else EVERY_MARKER
-        parts.setdefault(marker, Changes({}, [], [])).keys[mark] = value
-    return {marker: part for marker, part in parts.items() if any(part)}
+        marker = EVERY_MARKER
+        if value is not None and mark in claims.owners:
+            marker = ProbeName.parse(claims.owners[mark].name).marker
+        part = parts.setdefault(marker, Changes({}, [], []))
+        part.keys[mark] = value
+    return parts
 
 
 def pod_is_gone(error: KubeError) -> bool:

@@ -188,15 +188,16 @@ class FaultyConnection:
 
     async def _exchange(self, request: Request, writes: bool) -> Response:
         random, chances = self._random, self.chances
+        sent_at = asyncio.get_running_loop().time()
         await self._pass()
         if random.random() < chances.lose_request:
             raise ConnectionBroken("lost before the server", was_new=True)
         if random.random() < chances.refuse:
             return refusal(Failure(random.choice((429, 500, 503)), "InternalError", "simulated"))
-        response = self._servers.respond(request, self._agent)
+        response = self._servers.respond(request, self._agent, sent_at)
         if writes and random.random() < chances.duplicate:
             await asyncio.sleep(random.uniform(0, 5))
-            self._servers.respond(request, self._agent)
+            self._servers.respond(request, self._agent, sent_at)
         if random.random() < chances.lose_answer:
             raise ConnectionBroken("the answer was lost", was_new=True)
         await self._pass()

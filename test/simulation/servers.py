@@ -21,7 +21,7 @@ T = TypeVar("T")
 class ApiServers:
     """Two API servers over one registry. The watches of a frozen server deliver nothing until it is thawed.
 
-    `caller` is the process whose request is being served, or `world`.
+    `caller` is the process whose request is being served, or `world`; `sent_at` is when it sent that.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -29,6 +29,7 @@ class ApiServers:
         self.frozen: set[int] = set()
         self.thawed = asyncio.Event()
         self.caller = "world"
+        self.sent_at = 0.0
         self._handlers = VerbHandlers(registry)
         self._in_flight: set[asyncio.Task[Any]] = set()
 
@@ -59,8 +60,9 @@ class ApiServers:
         call = call_for(self.registry, request.method, url.path, query, headers)
         return call._replace(body=request.body or b"")
 
-    def respond(self, request: Request, user_agent: str) -> Response:
+    def respond(self, request: Request, user_agent: str, sent_at: float = 0.0) -> Response:
         self.caller = user_agent
+        self.sent_at = sent_at
         try:
             answer = self._handlers.respond(self.call(request, user_agent))
         except Failure as failure:

@@ -18,7 +18,7 @@ from support.wire import Json
 
 from kruise_probe.api.core import EVENTS
 from kruise_probe.api.errors import AlreadyExists, Conflict, Invalid, NotFound
-from kruise_probe.api.meta import KubeObject, NamespacedName, Resource
+from kruise_probe.api.meta import KubeObject, ListPage, NamespacedName, Resource
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.request import PatchType
@@ -175,6 +175,18 @@ class FakeApi:
         if wire is None:
             raise NotFound(f"{resource.plural} {key.name} not found")
         return resource.decode(msgspec.json.encode(wire))
+
+    async def list_page(
+        self, resource: Resource[T], *, namespace: str = "", continue_token: str = ""
+    ) -> ListPage[T]:
+        """All objects of a namespace, in one page."""
+        self.before_read(NamespacedName(namespace, ""))
+        items: list[T] = []
+        for (plural, key), wire in self._wire.items():
+            if plural == resource.plural and key.namespace == namespace:
+                items.append(resource.decode(msgspec.json.encode(wire)))
+        await asyncio.sleep(self.read_seconds)
+        return ListPage(items, [], str(len(self.writes)), "")
 
     async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T:
         wire = msgspec.json.decode(body)

@@ -32,6 +32,7 @@ PROBES = [
         policies=[policy_wire("Succeeded", {"mine": "1"}, {"ours": "1"})],
         handler={"tcpSocket": {"port": "http"}},
     )
+    | {"exclusive": {"groupByLabel": "shard"}}
 ]
 MARKER = compile_marker(marker(probes=PROBES))
 CLAIMS = claims_of((MARKER,))
@@ -70,6 +71,7 @@ FIELDS: dict[str, list[Field]] = {
     "labels": [
         Field({"app": "web", "mine": "1", "theirs": "1"}, NOTHING),
         Field({"app": "web", "mine": "2"}, MARKS),
+        Field({"app": "web", "mine": "1", "shard": "a"}, MARKS),
         Field({"app": "web"}, MARKS),
     ],
     "annotations": [

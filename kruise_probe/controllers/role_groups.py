@@ -1,0 +1,392 @@
+"""The groups of exclusive probes: who holds each role, in which order pods became Succeeded, and whether a role may be written.
+
+No write of this manager makes two pods of a group carry the marks. A patch that sets them (a *set*)
+
+- is sent only if the cache shows no other pod of the group that carries them,
+- and is conditional on the resourceVersion of the pod, so it has no effect once the pod has changed,
+- and while the cache may lack the effect of a set, no other pod of the group is set: until it shows a later version of that pod,
+  or, after a failure, for `LATE_SECONDS`. So a lost, delayed or repeated request does no harm.
+- The cache of a namespace must be as new as a list that began while this manager led, so it has what an old leader wrote.
+
+The removal of marks needs no such care. It counts once the cache shows it: by its response, or by an event.
+
+The state is on the pods: members and holders are computed from them again after a restart; only the order is lost.
+
+Source: no counterpart; optimistic concurrency as in client-go tools/leaderelection.
+Differs: nothing.
+"""
+
+import math
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import Gauge, Histogram
+
+from kruise_probe.api.meta import ListPage, NamespacedName
+from kruise_probe.api.names import ProbeName
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.resources import PODS
+from kruise_probe.api.times import loop_time
+from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.controllers.claims import Claim, Claims, claims_with_container
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.indexes import PodResults, StatusChange
+from kruise_probe.controllers.marking import why_unknown
+from kruise_probe.controllers.matching import Matching
+from kruise_probe.controllers.roles import (
+    Member,
+    Role,
+    Standing,
+    carried,
+    holder_of,
+    member_of,
+    role_text,
+)
+from kruise_probe.informers.replica import Indexer, is_older
+
+LATE_SECONDS: Final = 30.0
+"""How long a failed request may still take effect: twice the Lease of its leader."""
+
+_handover_seconds: Final = Histogram(
+    "kruise_probe_role_handover_seconds",
+    "From the decision for another holder of a role to the API server's response to the patch that sets its marks.",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+_wait_seconds: Final = Gauge(
+    "kruise_probe_role_wait_seconds",
+    "How long the role that waits longest has had a holder that does not carry its marks yet.",
+)
+
+
+class RoleId(NamedTuple):
+    """A role: an exclusive probe, `<marker>#<probe>`, and the value of the label of its group."""
+
+    namespace: str
+    probe: str
+    value: str
+
+    @property
+    def marker(self) -> NamespacedName:
+        return NamespacedName(self.namespace, ProbeName.parse(self.probe).marker)
+
+
+class HolderChange(NamedTuple):
+    """A role that moved. `old` is empty if nobody carried its marks before."""
+
+    marker: NamespacedName
+    text: str
+    old: NamespacedName | None
+    old_uid: str
+
+
+class _Floor(NamedTuple):
+    """The cache may lack the effect of a request until it shows this version of the pod, or until a loop time."""
+
+    version: str
+    until: float
+
+
+class _Group:
+    """The pods that may hold one role.
+
+    Attributes:
+        members: by uid.
+        holder: the uid of the pod that should carry the marks; empty without one.
+        carrier, carrier_uid: the pod that was set last; empty while that is not known.
+        waiting: the holder, if others keep it from being set.
+    """
+
+    __slots__ = ("carrier", "carrier_uid", "has_epochs", "holder", "members", "waiting")
+
+    def __init__(self) -> None:
+        self.has_epochs = False
+        self.members: Final[dict[str, Member]] = {}
+        self.holder = ""
+        self.carrier: NamespacedName | None = None
+        self.carrier_uid = ""
+        self.waiting: NamespacedName | None = None
+
+
+Look = Callable[[Pod], tuple[Claims, PodResults]]
+"""Returns the claims on a pod, and its results."""
+ListPods = Callable[..., Coroutine[Any, Any, ListPage[Pod]]]
+
+
+class RoleGroups:
+    """The groups, by role. A pod belongs to them from its first reconcile on; the first one of a group adds all of its pods."""
+
+    def __init__(
+        self,
+        *,
+        pods: Indexer[Pod],
+        matching: Matching,
+        look: Look,
+        refusal_of: Callable[[str, NamespacedName], str],
+        enqueue: Callable[[NamespacedName], None],
+    ) -> None:
+        self._pods = pods
+        self._matching = matching
+        self._look = look
+        self._refusal_of = refusal_of
+        self._enqueue = enqueue
+        self.markers: Final[set[NamespacedName]] = set()
+        """Those with exclusive probes."""
+        self.of_pod: Final[dict[str, dict[RoleId, None]]] = {}
+        """By uid, the roles that the pod may hold."""
+        self._groups: dict[RoleId, _Group] = {}
+        self._order: dict[tuple[str, str], int] = {}
+        """By uid and probe, the number of the event in which the state became Succeeded."""
+        self._events = 0
+        self._floors: dict[str, _Floor] = {}
+        self._current: set[str] = set()
+        """The namespaces of which the cache is as new as a list that began while this manager led."""
+        self._listing: set[str] = set()
+        self._moving: dict[RoleId, float] = {}
+        """Since when the holder of a role does not carry its marks."""
+        _wait_seconds.set_function(self._longest_wait)
+
+    def _longest_wait(self) -> float:
+        since = min(self._moving.values(), default=None)
+        return 0.0 if since is None else loop_time() - since
+
+    def index_marker(self, marker: CompiledMarker) -> None:
+        """Index a new or changed marker."""
+        is_exclusive = any(probe.exclusive is not None for probe in marker.probes)
+        if is_exclusive and not marker.deleting:
+            self.markers.add(marker.key)
+        else:
+            self.markers.discard(marker.key)
+
+    def observe(self, changes: Iterable[StatusChange]) -> None:
+        """Record which states one event changed to Succeeded. What becomes Succeeded in one event has the same order."""
+        self._events += 1
+        for before, after in changes:
+            status = after or before
+            if status is None:
+                continue
+            states = {state.name: state.state for state in (before and before.probe_states) or ()}
+            for state in status.probe_states:
+                marker = NamespacedName(status.namespace, ProbeName.parse(state.name).marker)
+                if marker not in self.markers:
+                    continue
+                key = (status.uid, state.name)
+                if after is None:
+                    self._order.pop(key, None)
+                elif state.state == ProbeState.SUCCEEDED != states.get(state.name):
+                    self._order[key] = self._events
+
+    def roles_of(self, pod: Pod, claims: Claims, results: PodResults) -> dict[str, Role]:
+        """What each exclusive probe means for `pod` now, by name. The pod leaves the groups that it does not belong to."""
+        exclusive: dict[RoleId, Claim] = {}
+        for claim in claims_with_container(pod, claims).exclusive:
+            exclusive[_role_of(pod, claim)] = claim
+        for role in [*self.of_pod.get(pod.uid, ())]:
+            if role not in exclusive:
+                self._leave(role, pod.uid)
+        roles: dict[str, Role] = {}
+        for role, claim in exclusive.items():
+            group = self._groups.get(role) or self._form(role, claim)
+            self._join(role, pod.uid, self._member(pod, claim, results), claim)
+            roles[claim.name] = self._role(role, group, pod, claim)
+        return roles
+
+    def _form(self, role: RoleId, claim: Claim) -> _Group:
+        group = self._groups[role] = _Group()
+        for pod in self._pods_of(role, claim):
+            claims, results = self._look(pod)
+            for other in claims_with_container(pod, claims).exclusive:
+                if _role_of(pod, other) != role:
+                    continue
+                member = group.members[pod.uid] = self._member(pod, other, results)
+                self.of_pod.setdefault(pod.uid, {})[role] = None
+                if member.ours:
+                    group.carrier = pod.key
+                    group.carrier_uid = pod.uid
+        return group
+
+    def _pods_of(self, role: RoleId, claim: Claim) -> list[Pod]:
+        marker = self._matching.markers.get(role.marker)
+        if marker is None or claim.exclusive is None:
+            return []
+        return self._matching.group_of(marker, claim.exclusive.group_label, role.value)
+
+    def _member(self, pod: Pod, claim: Claim, results: PodResults) -> Member:
+        limit = results.left_out.get(ProbeName.parse(claim.name).marker)
+        found = results.states.get(claim.name)
+        state = found.state if found is not None else ""
+        if results.by_provider or why_unknown(pod, claim, results.why_stale, limit) is not None:
+            state = ProbeState.UNKNOWN
+        order = self._order.get((pod.uid, claim.name), 0)
+        return member_of(pod, claim, state, order=order)
+
+    def _join(self, role: RoleId, uid: str, member: Member, claim: Claim) -> None:
+        group = self._groups[role]
+        group.has_epochs = claim.exclusive is not None and claim.exclusive.has_epochs
+        group.members[uid] = member
+        self.of_pod.setdefault(uid, {})[role] = None
+        self._decide(role, asking=member.pod)
+
+    def _leave(self, role: RoleId, uid: str) -> None:
+        roles = self.of_pod[uid]
+        del roles[role]
+        if not roles:
+            del self.of_pod[uid]
+        group = self._groups[role]
+        left = group.members.pop(uid)
+        if group.members:
+            return self._decide(role, asking=left.pod)
+        del self._groups[role]
+        self._moving.pop(role, None)
+
+    def forget(self, pod: Pod) -> None:
+        """Remove a deleted pod: it carries nothing any more."""
+        self._floors.pop(pod.uid, None)
+        for role in [*self.of_pod.get(pod.uid, ())]:
+            self._order.pop((pod.uid, role.probe), None)
+            self._leave(role, pod.uid)
+
+    def _decide(self, role: RoleId, *, asking: NamespacedName) -> None:
+        """Find the holder; enqueue the old and the new one if it changed, and a holder that waits for another pod."""
+        group = self._groups[role]
+        holder = holder_of(group.members, has_epochs=group.has_epochs)
+        concerned: set[NamespacedName] = set()
+        if holder != group.holder:
+            for uid in (holder, group.holder):
+                if uid in group.members:
+                    concerned.add(group.members[uid].pod)
+            group.holder = holder
+            self._moving.pop(role, None)
+        if group.waiting is not None:
+            concerned.add(group.waiting)
+        for pod in concerned - {asking}:
+            self._enqueue(pod)
+        found = group.members.get(holder)
+        if found is None or found.carries:
+            self._moving.pop(role, None)
+        else:
+            self._moving.setdefault(role, loop_time())
+
+    def _role(self, role: RoleId, group: _Group, pod: Pod, claim: Claim) -> Role:
+        member = group.members[pod.uid]
+        if group.holder != pod.uid:
+            return Role(holds=False, moves=member.ours)
+        group.waiting = None
+        waits = ""
+        is_unsettled = False
+        for other in self._pods_of(role, claim):
+            if other.uid == pod.uid:
+                continue
+            if carried(other, claim):
+                group.waiting = pod.key
+                waits = waits or self._why_waiting(role, other, claim)
+            elif self._is_unsettled(other):
+                group.waiting = pod.key
+                is_unsettled = True
+        return Role(
+            holds=True,
+            may_set=group.waiting is None,
+            waits="" if member.carries else waits,
+            moves=group.carrier_uid != pod.uid,
+            is_unsettled=is_unsettled,
+        )
+
+    def _why_waiting(self, role: RoleId, other: Pod, claim: Claim) -> str:
+        """Empty if it probably takes no longer than a request."""
+        why = self._refusal_of(role.marker.name, other.key)
+        if other.paused:
+            why = "it is paused"
+        return f"waiting for pod {other.name} to lose {role_text(claim)}: {why}" if why else ""
+
+    def _is_unsettled(self, pod: Pod) -> bool:
+        """Whether a set of `pod` may have, or take, an effect that the cache does not show."""
+        floor = self._floors.get(pod.uid)
+        if floor is None or loop_time() >= floor.until:
+            return False
+        return is_older(pod.resource_version, floor.version)
+
+    def wake_waiting(self, pod: Pod) -> None:
+        """A write of `pod` failed: enqueue the holders that wait for it, so that they say so."""
+        for role in self.of_pod.get(pod.uid, ()):
+            waiting = self._groups[role].waiting
+            if waiting is not None and waiting != pod.key:
+                self._enqueue(waiting)
+
+    def begin_set(self, pod: Pod) -> None:
+        """A set of `pod` is sent now, on condition of its version."""
+        later = str(int(pod.resource_version) + 1)
+        self._floors[pod.uid] = _Floor(later, math.inf)
+
+    def fail_set(self, pod: Pod) -> None:
+        """No response to it: it may take effect later."""
+        floor = self._floors.get(pod.uid)
+        if floor is not None:
+            self._floors[pod.uid] = floor._replace(until=loop_time() + LATE_SECONDS)
+
+    def record_write(self, written: Pod, claims: Claims) -> None:
+        """Record the response to a patch: which marks the pod carries now."""
+        for claim in claims_with_container(written, claims).exclusive:
+            role = _role_of(written, claim)
+            group = self._groups.get(role)
+            known = group.members.get(written.uid) if group is not None else None
+            if known is None:  # The patch changed its group.
+                self._enqueue(written.key)
+                continue
+            now = member_of(written, claim, ProbeState.UNKNOWN)
+            standing = known.standing
+            if standing in (Standing.KEEPS, Standing.PAUSED):
+                standing = now.standing
+            member = known._replace(carries=now.carries, ours=now.ours, standing=standing)
+            self._join(role, written.uid, member, claim)
+
+    def record_set(self, written: Pod, claim: Claim) -> HolderChange | None:
+        """Record that `written` carries the marks of a role now. Return the change, if another pod did or none."""
+        role = _role_of(written, claim)
+        group = self._groups.get(role)
+        if group is None or group.carrier_uid == written.uid:
+            return None
+        old, old_uid = group.carrier, group.carrier_uid
+        group.carrier = written.key
+        group.carrier_uid = written.uid
+        from_name = old.name if old is not None else "(none)"
+        text = f"{claim.name}: {role_text(claim)} {from_name} → {written.name}"
+        return HolderChange(role.marker, text, old, old_uid)
+
+    def is_current(self, namespace: str) -> bool:
+        """Whether the cache of the namespace has all that an old leader wrote."""
+        return namespace in self._current
+
+    async def make_current(self, namespace: str, list_pods: ListPods) -> None:
+        """List the pods of a namespace, and find out which versions the cache must show. Do nothing while that is in flight.
+
+        Raises:
+            KubeError: the list failed.
+        """
+        if namespace in self._listing:
+            return
+        self._listing.add(namespace)
+        try:
+            listed: dict[NamespacedName, tuple[str, str]] = {}
+            token = ""
+            while True:
+                page = await list_pods(PODS, namespace=namespace, continue_token=token)
+                for pod in page.items:
+                    listed[pod.key] = (pod.uid, pod.resource_version)
+                token = page.continue_token
+                if not token:
+                    break
+        finally:
+            self._listing.discard(namespace)
+        is_complete = True
+        for key, (uid, version) in listed.items():
+            cached = self._pods.get(key)
+            if cached is None or cached.uid != uid:
+                is_complete = False
+            elif is_older(cached.resource_version, version):
+                self._floors[uid] = _Floor(version, math.inf)
+        if is_complete:
+            self._current.add(namespace)
+
+
+def _role_of(pod: Pod, claim: Claim) -> RoleId:
+    label = claim.exclusive.group_label if claim.exclusive is not None else ""
+    return RoleId(pod.namespace, claim.name, pod.labels.get(label, "") if label else "")

@@ -1,0 +1,178 @@
+"""Decides which pod of a group holds a role, and which marks the others get. Pure functions.
+
+An exclusive probe gives a role: of its pods, or of those with the same value of a label (a *group*), one *carries* the marks of
+the policy for Succeeded. It is the holder, in this order:
+
+- a paused pod that carries them: nothing of it is changed, so the others wait.
+- the Succeeded pod with the highest epoch, then the one that became Succeeded last. Among equals the current holder stays,
+  then the name decides. Without an epoch, a pod never takes the role from a Succeeded one, if the probe has epochs.
+- a pod that carries them, while its state is unknown and no policy for Unknown removes them.
+
+Every other pod loses them. Only marks of our own field manager make a pod the current holder: it is also the holder after a
+restart, and a label that somebody sets by hand takes no role.
+
+Source: no counterpart. KubeBlocks compares versions of its role events, Patroni and CloudNativePG a lock outside of the labels.
+Differs: nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from kruise_probe.api.extraction import FromMessage
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.pods import Mark, Owned, Pod
+from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.controllers.claims import Claim
+from kruise_probe.controllers.compiled import Wanted
+
+MAX_GROUP: Final = 500
+"""Maximum pods of a group. The role of a larger one stays where it is."""
+
+
+class Standing(IntEnum):
+    """How a pod stands for the role; the highest of a group holds it."""
+
+    NEVER = 0
+    KEEPS = 1
+    SUCCEEDED = 2
+    PAUSED = 3
+
+
+class Member(NamedTuple):
+    """A pod of a group.
+
+    Attributes:
+        carries: it carries marks of Succeeded.
+        ours: it carries some that we wrote, so it is the current holder.
+        order: of the events in which it became Succeeded; 0 if that was before this manager led.
+    """
+
+    pod: NamespacedName
+    standing: Standing
+    carries: bool = False
+    ours: bool = False
+    epoch: int | None = None
+    order: int = 0
+
+
+def holder_of(members: Mapping[str, Member], *, has_epochs: bool) -> str:
+    """The uid of the pod that holds the role; empty without one. `members` are by uid."""
+    found = ""
+    best: tuple[object, ...] = ()
+    for uid, member in members.items():
+        if member.standing is Standing.NEVER:
+            continue
+        if len(members) > MAX_GROUP and not member.ours:
+            continue
+        rank = _rank(member, has_epochs)
+        if not found or rank < best:
+            found = uid
+            best = rank
+    return found
+
+
+def _rank(member: Member, has_epochs: bool) -> tuple[object, ...]:
+    """The lowest is the best."""
+    stays = has_epochs and member.epoch is None and member.ours
+    epoch = -1 if member.epoch is None else member.epoch
+    return (
+        -member.standing,
+        -epoch,
+        not stays,
+        -member.order,
+        not member.ours,
+        member.pod,
+    )
+
+
+def member_of(
+    pod: Pod, claim: Claim, state: str, *, epoch: int | None = None, order: int = 0
+) -> Member:
+    """How `pod` stands. `state` is that of the probe, Unknown also for reasons of the manager, or empty without a result."""
+    marks = carried(pod, claim)
+    ours = any(mark in pod.owned or mark not in pod.owned_by_others for mark in marks)
+    standing = Standing.KEEPS if ours else Standing.NEVER
+    if pod.paused or claim.paused:
+        standing = Standing.PAUSED if ours else Standing.NEVER
+    elif pod.deleting or pod.mirror or state == ProbeState.FAILED:
+        standing = Standing.NEVER
+    elif state == ProbeState.SUCCEEDED and pod.active:
+        standing = Standing.SUCCEEDED
+    return Member(pod.key, standing, bool(marks), ours, epoch, order)
+
+
+def carried(pod: Pod, claim: Claim) -> list[Mark]:
+    """The marks of Succeeded that `pod` carries, whoever wrote them. A value from a message may be any."""
+    found: list[Mark] = []
+    for mark, value in claim.wanted[ProbeState.SUCCEEDED].items():
+        if value is None:
+            continue
+        current = getattr(pod, mark.field).get(mark.name)
+        if current == value or (isinstance(value, FromMessage) and current is not None):
+            found.append(mark)
+    return found
+
+
+class Role(NamedTuple):
+    """What an exclusive probe means for one pod.
+
+    Attributes:
+        holds: it is the holder; any other pod loses the marks of Succeeded.
+        may_set: no other pod of the group carries them, so they may be written.
+        waits: why they may not, if that lasts: `waiting for pod …`; else empty.
+        moves: the next write moves the role, which is a change of state.
+        is_unsettled: an earlier write may still make another pod carry them; no event tells when that is over.
+    """
+
+    holds: bool
+    may_set: bool = False
+    waits: str = ""
+    moves: bool = False
+    is_unsettled: bool = False
+
+
+Roles = Mapping[str, Role]
+"""By the name of the probe, `<marker>#<probe>`; exclusive probes only."""
+NO_ROLES: Final[Roles] = {}
+
+
+def wanted_in(role: Role, claim: Claim, pod: Pod, state: str) -> Wanted:
+    """The labels and annotations of `pod` in this state, which is empty without a result."""
+    wanted = claim.wanted.get(state, {})
+    if state != ProbeState.SUCCEEDED:
+        return wanted if role.holds else {**dict.fromkeys(carried(pod, claim)), **wanted}
+    if not role.holds:
+        return claim.wanted[ProbeState.FAILED]
+    if role.may_set:
+        return wanted
+    return {mark: value for mark, value in wanted.items() if value is None}
+
+
+def role_text(claim: Claim) -> str:
+    """The first mark of the role, such as `role=primary`."""
+    for mark, value in claim.wanted[ProbeState.SUCCEEDED].items():
+        if value is not None:
+            return mark.name if isinstance(value, FromMessage) else f"{mark.name}={value}"
+    return ""
+
+
+def marks_to_set(keys: Mapping[Mark, str | None], claims: Iterable[Claim], roles: Roles) -> Owned:
+    """The marks of roles among the `keys` to write."""
+    found: set[Mark] = set()
+    for claim in claims:
+        if claim.name in roles and roles[claim.name].may_set:
+            values = claim.wanted[ProbeState.SUCCEEDED]
+            found.update(mark for mark in keys if None not in (keys[mark], values.get(mark)))
+    return frozenset(found)
+
+
+def moves_role(keys: Mapping[Mark, str | None], claims: Iterable[Claim], roles: Roles) -> bool:
+    """Whether the `keys` to write take a role from its holder or give it to another one."""
+    for claim in claims:
+        if claim.name not in roles or not roles[claim.name].moves:
+            continue
+        values = claim.wanted[ProbeState.SUCCEEDED]
+        if any(values.get(mark) is not None for mark in keys):
+            return True
+    return False

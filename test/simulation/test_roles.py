@@ -1,0 +1,118 @@
+"""At most one pod carries a role, whatever fails; and each oracle notices a product that breaks the promise."""
+
+import gc
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import pytest
+from simulation.roles import NO_HOLDER, RESTARTED, TWO_HOLDERS, judge_roles, make_role_plan
+from simulation.runner import RunResult, shrunk
+from support.cases import cases
+from support.output import print_line
+
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.times import parse_time
+from kruise_probe.controllers import role_groups, roles
+from kruise_probe.controllers.claims import Claim
+from kruise_probe.controllers.indexes import PodResults
+from kruise_probe.controllers.role_groups import RoleGroups
+from kruise_probe.controllers.roles import Member, Role, Standing
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def test_at_most_one_pod_carries_a_role(
+    seeds: range, ends_at: float, record_property: Callable[[str, object], None]
+) -> None:
+    failed: list[RunResult] = []
+    count, steps, seconds = 0, 0, 0.0
+    for seed in seeds[::10]:
+        if monotonic() > ends_at:
+            break
+        count += 1
+        result = judge_roles(make_role_plan(seed))
+        steps += result.steps
+        seconds += result.virtual_seconds
+        if result.oracle:
+            failed.append(result)
+        gc.collect()
+    record_property("simulated", (count, steps, seconds))
+    for result in failed[:1]:
+        smallest = shrunk(result, judge_roles)
+        print_line("\n".join(map(str, smallest.log)))
+        print_line(str(smallest))
+    assert not failed, [f"seed {result.plan.seed}: {result.oracle}" for result in failed]
+
+
+def replace(owner: Any, name: str, value: Any) -> Break:
+    return lambda monkeypatch: monkeypatch.setattr(owner, name, value)
+
+
+def clear_without_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod whose patch is in flight carries nothing any more."""
+    pods_of = RoleGroups._pods_of
+
+    def settled(self: RoleGroups, role: Any, claim: Claim) -> list[Pod]:
+        state: Any = self._look.__self__  # type: ignore[attr-defined]
+        return [pod for pod in pods_of(self, role, claim) if pod.key not in state.writing]
+
+    monkeypatch.setattr(RoleGroups, "_pods_of", settled)
+
+
+def decide_by_one_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that is Succeeded holds the role."""
+
+    def alone(self: RoleGroups, role: Any, group: Any, pod: Pod, claim: Claim) -> Role:
+        holds = group.members[pod.uid].standing is Standing.SUCCEEDED
+        return Role(holds, may_set=holds)
+
+    monkeypatch.setattr(RoleGroups, "_role", alone)
+
+
+def decide_by_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state with the latest time of its node is the last."""
+    member = RoleGroups._member
+
+    def timed(self: RoleGroups, pod: Pod, claim: Claim, results: PodResults) -> Member:
+        state = results.states.get(claim.name)
+        moved_at = parse_time(state.last_transition_time) if state is not None else None
+        found = member(self, pod, claim, results)
+        return found._replace(order=int(moved_at.timestamp()) if moved_at else 0)
+
+    monkeypatch.setattr(RoleGroups, "_member", timed)
+
+
+def forget_at_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks make no pod the holder."""
+    member_of = roles.member_of
+
+    def unowned(*arguments: Any, **options: Any) -> Member:
+        return member_of(*arguments, **options)._replace(ours=False)
+
+    monkeypatch.setattr(role_groups, "member_of", unowned)
+
+
+BROKEN = {
+    "set before clear": (TWO_HOLDERS, replace(role_groups, "carried", lambda *_: [])),
+    "clear without response": (TWO_HOLDERS, clear_without_response),
+    "decide by one pod": (TWO_HOLDERS, decide_by_one_pod),
+    "decide by wall clock": (NO_HOLDER, decide_by_wall_clock),
+    "forget at restart": (RESTARTED, forget_at_restart),
+    "no wait for a lost response": (TWO_HOLDERS, replace(RoleGroups, "_is_unsettled", lambda *_: False)),
+}  # fmt: skip
+"""The oracle that fails, and how the product is broken."""
+
+
+@cases("oracle break_it", **BROKEN)
+def test_the_oracle_notices_a_broken_product(
+    oracle: str, break_it: Break, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_it(monkeypatch)
+    for seed in range(40):
+        found = judge_roles(make_role_plan(seed)).oracle
+        gc.collect()
+        if found:
+            assert found == oracle
+            return
+    pytest.fail("40 plans did not notice it")
