@@ -35,7 +35,7 @@ from kruise_probe.api.names import (
 SHARED_BYTES = 512
 """Longer labels or annotations are not cached: they are mostly unique to one pod."""
 SHARED_FIELDS_BYTES = 4096
-"""The same for `managedFields`: larger ones are of pods with many probes and change with each result."""
+"""Larger `managedFields` are of pods with many probes and change with each result: what is owned is cached, not the bytes."""
 
 CONTAINER_BYTES: Final = 512
 PORT_BYTES: Final = 256
@@ -305,11 +305,11 @@ def project(wire: PodWire) -> Pod:
     status = wire.status
     annotations = _annotations(meta.annotations)
     initialized = False
-    ours: tuple[PodCondition, ...] = ()
+    ours: list[PodCondition] = []
     for condition in status.conditions:
         kind = condition.type
         if kind not in NATIVE_POD_CONDITIONS:
-            ours = (*ours, condition)
+            ours.append(_shared_condition(condition))
         elif kind == "Initialized":
             initialized = condition.status == "True"
     return Pod(
@@ -328,10 +328,26 @@ def project(wire: PodWire) -> Pod:
         _containers(spec),
         _started(status),
         _gates(spec),
-        ours,
+        tuple(ours),
         *_owned(meta.managed_fields),
         _exit_codes(spec, status),
     )
+
+
+def _shared_condition(condition: PodCondition) -> PodCondition:
+    """The same condition with texts that all pods share. A pod may have hundreds of conditions."""
+    return PodCondition(
+        intern(condition.type),
+        intern(condition.status),
+        _shared_text(condition.reason),
+        _shared_text(condition.message),
+        _shared_text(condition.last_probe_time),
+        _shared_text(condition.last_transition_time),
+    )
+
+
+def _shared_text(text: str | None) -> str | None:
+    return text and intern(text)
 
 
 def _shared_map(encoded: msgspec.Raw) -> Mapping[str, str]:
@@ -479,7 +495,7 @@ def _shared_writers(writers: Writers) -> Writers:
 def _shared_owned(entry: _ManagedFields) -> Owned:
     fields = bytes(entry.fields_v1)
     if len(fields) > SHARED_FIELDS_BYTES:
-        return _owned_of(fields)
+        return _unions[_owned_of(fields)]
     return _owned_fields[fields]
 
 

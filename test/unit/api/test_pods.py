@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import astuple
+from support.builders import CREATED, condition_wire, owned_fields, pod_wire
 from support.cases import cases
 from support.wire import Json
 
@@ -93,6 +95,18 @@ def test_pods_of_one_template_share_their_parts() -> None:
     assert one.containers is two.containers
     assert one.owned is two.owned
     assert one.labels is two.labels
+
+
+def test_pods_with_hundreds_of_conditions_share_texts_and_marks() -> None:
+    kinds = [f"example.com/{number}" for number in range(384)]
+    more = {"reason": "TooManyProbes", "message": "Not probed.", "lastProbeTime": CREATED}
+    conditions = [condition_wire(kind, "Unknown", **more) for kind in kinds]
+    wire = pod_wire(conditions=conditions, owned=owned_fields(conditions=kinds))
+    one, two = (PODS.decode(msgspec.json.encode(wire)) for _ in range(2))
+    assert one.owned is two.owned
+    for condition, same in zip(one.conditions, two.conditions, strict=True):
+        texts = zip(astuple(condition), astuple(same), strict=True)
+        assert all(text is shared for text, shared in texts)
 
 
 def test_pods_with_other_owners_share_what_their_managers_own() -> None:
