@@ -9,13 +9,14 @@ import click
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import MARKERS
+from kruise_probe.cli.explanation_text import explanation_lines
 from kruise_probe.cli.flag_types import flag_command
 from kruise_probe.cli.query import SelectingFlags, not_found, output_flag, pod_argument, print_view
 from kruise_probe.cli.reading import Reader
-from kruise_probe.cli.tables import explanation_lines
 from kruise_probe.cli.terminal import Terminal
 from kruise_probe.inspection.explanation import ExplanationsView, ExplanationView, explanation
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
+from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import Snapshot, natural_order
 
 
 @dataclass(frozen=True, kw_only=True)

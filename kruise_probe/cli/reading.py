@@ -16,7 +16,8 @@ from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
+from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 
 T = TypeVar("T", bound=KubeObject)
 

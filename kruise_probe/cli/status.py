@@ -22,8 +22,9 @@ from kruise_probe.cli.query import (
 )
 from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.screen import Scroll, keys
-from kruise_probe.cli.tables import screen_text, status_lines
+from kruise_probe.cli.tables import status_lines
 from kruise_probe.cli.terminal import Terminal
+from kruise_probe.cli.watch_text import screen_text
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import StatusView

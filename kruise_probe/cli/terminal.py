@@ -16,7 +16,7 @@ GAP: Final = "  "
 
 _STYLES: Final = {
     "Succeeded": "32", "Failed": "31", "Unknown": "33", "Pending": "2",
-    "ok": "32", "broken": "1;31", "waiting": "33", "note": "33",
+    "ok": "32", "broken": "1;31", "waiting": "33", "note": "33", "hint": "33",
     "strong": "1", "heading": "1;2", "remedy": "36", "frame": "1;94",
 }  # fmt: skip
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+")

@@ -15,10 +15,10 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker, ProbeState
+from kruise_probe.cli.attempt_text import attempt_lines
 from kruise_probe.cli.flag_types import file_flag, flag_command
 from kruise_probe.cli.query import QueryFlags, marker_argument, not_found, pod_argument, print_view
 from kruise_probe.cli.reading import Reader
-from kruise_probe.cli.tables import attempt_lines
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.daemon.probers.prober import Target
@@ -31,7 +31,8 @@ from kruise_probe.inspection.attempts import (
     not_run,
 )
 from kruise_probe.inspection.link import ProbeContext, in_kubectl
-from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
+from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import contexts_of
 from kruise_probe.inspection.trials import run_probe
 from kruise_probe.lint.findings import as_text

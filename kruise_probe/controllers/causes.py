@@ -18,7 +18,7 @@ EXEC_STUCK: Final = "ExecStuck"
 
 CAUSES: Final = {
     CONTAINER_NOT_FOUND: "a pod has no such container. Correct containerName in the marker",
-    NO_DAEMON: "no daemon runs on the node. Check the DaemonSet of kruise-probe and the node's taints",
+    NO_DAEMON: "no daemon runs on the node. Check that the DaemonSet of kruise-probe has a pod there, and read its log",
     "ExecImpossible": "the program does not exist in the container, or is not executable. Correct the command, or the image",
     "PortNameUnknown": "the container has no port of that name. Correct the port in the marker, or name it in the pod",
     EXEC_STUCK: "the command times out every time. Make it faster, or end what keeps its output open",

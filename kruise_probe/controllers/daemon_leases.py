@@ -220,9 +220,10 @@ def kruises_results(status: NodePodProbeStatus | None) -> list[ContainerProbeSta
     return found
 
 
+def silence(node: str, renewed: str) -> str:
+    return f"The daemon on node {node} has not renewed its Lease since {renewed}, so its last results may be out of date"
+
+
 def why_stale(node: str, renewed: str) -> str:
     """Why the results of the node are stale. The message does not change while they are."""
-    return (
-        f"The daemon on node {node} has not renewed its Lease since {renewed}, so its last results may be out of "
-        "date. Check the kruise-probe-daemon pod on this node, and the node itself."
-    )
+    return f"{silence(node, renewed)}. Check the kruise-probe-daemon pod on this node, and the node itself."

@@ -36,7 +36,7 @@ def why_not(selector: Selector, labels: Mapping[str, str]) -> str:
     for requirement in unmet(selector, labels):
         required = requirement_text(requirement)
         actual = _actual(requirement, labels)
-        reasons.append(f"it requires {required}, but the pod has {actual}")
+        reasons.append(f"the selector requires {required}, but the pod has {actual}")
     return "; ".join(reasons)
 
 
@@ -50,16 +50,22 @@ def _actual(requirement: Requirement, labels: Mapping[str, str]) -> str:
     return actual
 
 
-def misses_by_typos(selector: Selector, labels: Mapping[str, str]) -> bool:
-    """Whether `labels` miss `selector` only by typos in keys or values."""
-    missing = unmet(selector, labels)
-    return bool(missing) and all(_typo(requirement, labels) for requirement in missing)
+def corrected(selector: Selector, labels: Mapping[str, str]) -> str:
+    """What `labels` have instead of each requirement that they miss by a typo, as `app=hello`; empty if another is unmet."""
+    found = []
+    for requirement in unmet(selector, labels):
+        typo = _typo(requirement, labels)
+        if not typo:
+            return ""
+        key = requirement.key if requirement.key in labels else typo
+        found.append(f"{key}={labels[key]}")
+    return ",".join(found)
 
 
 def distance(selector: Selector, labels: Mapping[str, str]) -> tuple[bool, int, int]:
     """Sort key: typos only first, then most label keys in common, then fewest unmet requirements."""
     known = selector.keys & labels.keys()
-    return not misses_by_typos(selector, labels), -len(known), len(unmet(selector, labels))
+    return not corrected(selector, labels), -len(known), len(unmet(selector, labels))
 
 
 def _typo(requirement: Requirement, labels: Mapping[str, str]) -> str:

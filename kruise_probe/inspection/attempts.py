@@ -6,21 +6,25 @@ cannot run, its message is that of the broken link of `explain`.
 The structs are the format of `-o json`; the same rule of compatibility as in `status` applies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
+
+import msgspec
 
 from kruise_probe.api.errors import first_line
 from kruise_probe.api.names import REASON_NO_ROOM
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
+from kruise_probe.controllers.marking import CONDITION_STATUS, Value, values_of
 from kruise_probe.hints.commands import failure_hint, handler_text
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, paused_text
-from kruise_probe.inspection.result_links import NOTHING_LISTENS, invalid_values, not_started_note
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.result_links import NOTHING_LISTENS, hint_of, invalid_values
+from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.spec_links import container_link, marker_link, pod_link, port_link
 from kruise_probe.inspection.views import JsonView, SnapshotView
 
+NOTHING_LISTENS_HERE: Final = "nothing listens on this port in the pod: correct the port, or start the program that should listen"
 HOST_NETWORK: Final = (
     "the pod uses the host's network: try connects to the loopback address of the node, "
     "where a process of another pod may listen"
@@ -32,10 +36,11 @@ class AttemptView(JsonView, frozen=True):
 
     Attributes:
         state: Succeeded, Failed or Unknown.
-        duration_seconds: None for tcpSocket and for a probe that did not run.
+        duration_seconds: rounded to milliseconds. None for tcpSocket and for a probe that did not run.
         condition_status: True, False or Unknown; empty without `pod_condition_type`.
         labels, annotations: what the manager would write; None removes a key that the pod has.
-        remedy: what to do if the probe cannot run.
+        remedy: what to do if the probe cannot run, or if the cause of its result is known.
+        notes: keys that the probe may not write, or for which the message has no valid value.
     """
 
     marker: str
@@ -49,7 +54,8 @@ class AttemptView(JsonView, frozen=True):
     condition_status: str
     labels: dict[str, str | None]
     annotations: dict[str, str | None]
-    remedy: str = ""
+    remedy: str
+    notes: list[str]
 
 
 class AttemptsView(SnapshotView, frozen=True, kw_only=True):
@@ -92,40 +98,67 @@ def blocking_link(context: ProbeContext) -> Link | None:
         return broken("NodePodProbe", context.left_out.reason, context.left_out.why)
     if context.claim is None:
         return marker_link(context)
-    links = (each(context) for each in (pod_link, container_link, port_link))
-    return next((each for each in links if each.state is LinkState.BROKEN), None)
+    for link_of in (pod_link, container_link, port_link):
+        link = link_of(context)
+        if link.state is LinkState.BROKEN:
+            return link
+    return None
 
 
 def _attempt_view(context: ProbeContext, result: TrialResult) -> AttemptView:
-    claim, pod = context.claim, context.pod
-    if claim is None or not result.ran or claim.paused or pod.paused:
-        condition_type, values = "", []
-    else:
-        wanted, condition_type = claim.wanted.get(result.state), claim.condition_type
-        values = values_of(wanted, _state_of(context, result)) if wanted else []
-    labels, annotations = (
-        {
-            each.mark.name: each.value
-            for each in sorted(values, key=lambda each: each.value is None)
-            if each.mark.field == field
-            and (each.value is not None or each.mark.name in getattr(pod, field))
-        }
-        for field in ("labels", "annotations")
-    )
-    return AttemptView(
+    seconds = result.duration_seconds
+    if seconds is not None:
+        seconds = round(seconds, 3)
+    view = AttemptView(
         marker=context.marker.key.name,
         probe=context.probe.name,
         container_name=context.probe.container_name,
         check=handler_text(context.probe),
         state=result.state,
         message=result.message,
-        duration_seconds=result.duration_seconds,
+        duration_seconds=seconds,
+        pod_condition_type="",
+        condition_status="",
+        labels={},
+        annotations={},
+        remedy=_remedy(context, result),
+        notes=[f"{conflict}; that probe writes it" for conflict in context.conflicts],
+    )
+    if result.ran:
+        view.notes.extend(_notes_on(context, result))
+    if (
+        result.ran
+        and context.claim is not None
+        and not (context.claim.paused or context.pod.paused)
+    ):
+        return _with_marks(view, context, result, context.claim.condition_type)
+    return view
+
+
+def _with_marks(
+    view: AttemptView, context: ProbeContext, result: TrialResult, condition_type: str
+) -> AttemptView:
+    """The view with what the manager would write: values first, then the keys that it removes."""
+    marks: dict[str, dict[str, str | None]] = {"labels": {}, "annotations": {}}
+    removed = []
+    for value in _values(context, result):
+        if value.value is not None:
+            marks[value.mark.field][value.mark.name] = value.value
+        elif context.pod.has(value.mark):
+            removed.append(value.mark)
+    for mark in removed:
+        marks[mark.field][mark.name] = None
+    return msgspec.structs.replace(
+        view,
         pod_condition_type=condition_type,
         condition_status=CONDITION_STATUS[result.state] if condition_type else "",
-        labels=labels,
-        annotations=annotations,
-        remedy=result.remedy,
+        **marks,
     )
+
+
+def _values(context: ProbeContext, result: TrialResult) -> list[Value]:
+    wanted = context.wanted_in(result.state)
+    return values_of(wanted, _state_of(context, result)) if wanted is not None else []
 
 
 def _state_of(context: ProbeContext, result: TrialResult) -> ContainerProbeState:
@@ -133,24 +166,24 @@ def _state_of(context: ProbeContext, result: TrialResult) -> ContainerProbeState
     return ContainerProbeState(context.name, result.state, message=result.message)
 
 
-def _notes_on(context: ProbeContext, result: TrialResult) -> list[str]:
-    """Marks without a valid value in the message, why a command did not start, and what it printed although it succeeded."""
-    wanted = context.claim.wanted.get(result.state) if context.claim else None
-    invalid = invalid_values(wanted, _state_of(context, result)) if wanted else []
-    not_started = not_started_note(context.probe.probe, result.state, result.message)
-    notes = [*invalid, not_started, _stderr_note(result.stderr)]
-    # A port-forward connects to the loopback address, so the advice for a refused connection is false.
-    return [note for note in notes if note not in ("", NOTHING_LISTENS)]
+def _remedy(context: ProbeContext, result: TrialResult) -> str:
+    """What to do about the result: of a probe that could not run, or of one whose cause is known."""
+    if result.remedy or not result.ran:
+        return result.remedy
+    hint = hint_of(context.probe.probe, result.state, result.message)
+    if hint == NOTHING_LISTENS:  # a port-forward connects to the loopback address
+        return NOTHING_LISTENS_HERE
+    return hint or failure_hint(result.stderr)
 
 
-def _stderr_note(stderr: str) -> str:
-    """What a command that succeeded printed to stderr: the exit code of a shell is that of its last program only."""
-    if not stderr:
-        return ""
-    text = first_line(" ".join(stderr.split()))
-    hint = failure_hint(stderr)
-    note = f"the command succeeded, but stderr is not empty: {text}"
-    return f"{note} ({hint})" if hint else note
+def _notes_on(context: ProbeContext, result: TrialResult) -> Iterator[str]:
+    """Marks without a valid value in the message, and what a command printed to stderr although it succeeded."""
+    wanted = context.wanted_in(result.state)
+    if wanted is not None:
+        yield from invalid_values(wanted, _state_of(context, result))
+    if result.stderr:  # the exit code of a shell is that of its last program only
+        text = first_line(" ".join(result.stderr.split()))
+        yield f"the command succeeded, but stderr is not empty: {text}"
 
 
 def attempts_view(
@@ -160,23 +193,17 @@ def attempts_view(
     notes: Sequence[str],
 ) -> AttemptsView:
     """The view of all attempts, in the order of `results`."""
-    conflicts = [
-        f"{each}; that probe writes it" for context, _ in results for each in context.conflicts
-    ]
-    network = [HOST_NETWORK] if pod.host_network else []
-    about_results = [
-        f"{context.name}: {note}"
-        for context, result in results
-        if result.ran
-        for note in _notes_on(context, result)
-    ]
+    of_pod = [*notes]
+    if pod.host_network:
+        of_pod.append(HOST_NETWORK)
     markers = dict.fromkeys(context.marker for context, _ in results)
-    of_markers = [f"PodProbeMarker {marker.key}" for marker in markers if marker.paused]
-    paused = ["the pod"] if pod.paused else of_markers
-    no_marks = [f"{paused_text(each)}, and no marks are shown" for each in paused]
+    paused = [f"PodProbeMarker {marker.key}" for marker in markers if marker.paused]
+    if pod.paused:
+        paused = ["the pod"]
+    of_pod += [f"{paused_text(what)}, and no marks are shown" for what in paused]
     return AttemptsView(
         time=format_time(snapshot.now),
-        notes=[*notes, *network, *no_marks, *conflicts, *about_results],
+        notes=of_pod,
         namespace=pod.namespace,
         pod=pod.name,
         node=pod.node,

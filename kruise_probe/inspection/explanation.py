@@ -12,11 +12,12 @@ import msgspec
 from kruise_probe.api.names import REASON_PAUSED
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.hints.commands import handler_text
-from kruise_probe.hints.selectors import distance, selector_text, why_not
-from kruise_probe.inspection.link import Link, LinkState
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.hints.selectors import corrected, distance, selector_text, why_not
+from kruise_probe.inspection.link import Link, LinkState, ok, remedy_of
+from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.spec_links import pause_notes
 from kruise_probe.inspection.status import result_view
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
@@ -45,11 +46,12 @@ class MatchView(JsonView, frozen=True):
 
 
 class UnmatchedView(JsonView, frozen=True):
-    """A marker that does not select the pod, and why."""
+    """A marker that does not select the pod, and why; `remedy` is empty unless its selector has a typo."""
 
     marker: str
     selector: str
     why: str
+    remedy: str
 
 
 class ExplanationView(SnapshotView, frozen=True, kw_only=True):
@@ -79,70 +81,86 @@ def explanation(
 ) -> ExplanationView:
     """The view of one pod; `others` are markers of any namespace, for a pod that no marker selects."""
     matching = snapshot.matching.markers_of(pod)
-    traces = [(each, traces_of(snapshot, pod, each)) for each in matching]
-    here = [each for each in snapshot.compiled.values() if each.key.namespace == pod.namespace]
-    not_matching = sorted(
-        (each for each in here if each not in matching),
-        key=lambda each: (distance(each.selector, pod.labels), each.key),
-    )
+    traces: list[ProbeTrace] = []
+    matches = []
+    for marker in matching:
+        found = traces_of(snapshot, pod, marker)
+        traces += found
+        probes = list(map(_trace_view, found))
+        matches.append(MatchView(marker.key.name, selector_text(marker.selector), probes))
+    not_matching = [
+        marker for marker in snapshot.markers_in(pod.namespace) if marker not in matching
+    ]
+    not_matching.sort(key=lambda marker: (distance(marker.selector, pod.labels), marker.key))
+    sources = [snapshot.sources[marker.key] for marker in matching]
     return ExplanationView(
         time=format_time(snapshot.now),
-        notes=[*notes, *pause_notes([snapshot.sources[each.key] for each in matching], [pod])],
+        notes=[*notes, *pause_notes(sources, [pod])],
         namespace=pod.namespace,
         pod=pod.name,
         node=pod.node,
         phase="Terminating" if pod.deleting else pod.phase,
-        summary=_summary([trace for _, found in traces for trace in found]),
-        matching=[
-            MatchView(
-                marker=each.key.name,
-                selector=selector_text(each.selector),
-                probes=[_trace_view(trace) for trace in found],
-            )
-            for each, found in traces
-        ],
-        not_matching=[
-            UnmatchedView(
-                marker=each.key.name,
-                selector=selector_text(each.selector),
-                why=why_not(each.selector, pod.labels),
-            )
-            for each in not_matching[:MAX_UNMATCHED]
-        ],
+        summary=_summary(traces),
+        matching=matches,
+        not_matching=[_unmatched(marker, pod) for marker in not_matching[:MAX_UNMATCHED]],
         more_not_matching=max(len(not_matching) - MAX_UNMATCHED, 0),
         readiness_gates=readiness_gates_of(snapshot, pod),
-        other_namespaces=[]
-        if matching
-        else sorted(
-            str(each.key)
-            for each in map(compile_marker, others)
-            if each.key.namespace != pod.namespace and each.selector.matches(pod.labels)
-        ),
+        other_namespaces=[] if matching else _elsewhere(pod, others),
     )
+
+
+def _unmatched(marker: CompiledMarker, pod: SeenPod) -> UnmatchedView:
+    selector = marker.selector
+    remedy = ""
+    if labels := corrected(selector, pod.labels):
+        remedy = remedy_of("NoPods", namespace=pod.namespace, labels=labels)
+    why = why_not(selector, pod.labels)
+    return UnmatchedView(marker.key.name, selector_text(selector), why, remedy)
+
+
+def _elsewhere(pod: SeenPod, others: Iterable[PodProbeMarker]) -> list[str]:
+    """The markers of other namespaces that would select the pod."""
+    elsewhere = [marker for marker in others if marker.key.namespace != pod.namespace]
+    compiled = map(compile_marker, elsewhere)
+    return sorted(str(marker.key) for marker in compiled if marker.selector.matches(pod.labels))
 
 
 def _summary(traces: Sequence[ProbeTrace]) -> str:
     """A probe works if all of its links are OK, whether its result is Succeeded or Failed."""
     if not traces:
         return "no PodProbeMarker selects this pod"
-    working = [each for each in traces if each.end is None]
-    states = Counter(each.context.result.state for each in working if each.context.result)
-    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items(), reverse=True))
-    verb = "works" if len(working) == 1 else "work"
-    text = f"{len(working)} of {len(traces)} probes {verb}"
-    if paused := sum(each.end is not None and each.end.reason == REASON_PAUSED for each in traces):
+    working = 0
+    paused = 0
+    states: Counter[str] = Counter()
+    for trace in traces:
+        if trace.end is not None:
+            paused += trace.end.reason == REASON_PAUSED
+            continue
+        working += 1
+        if trace.context.result is not None:
+            states[trace.context.result.state] += 1
+    verb = "works" if working == 1 else "work"
+    text = f"{working} of {len(traces)} probes {verb}"
+    if paused:
         text += f", {paused} paused"
-    return f"{text} ({counts})" if counts else text
+    if states:
+        counts = [f"{states[state]} {state}" for state in sorted(states, reverse=True)]
+        text += f" ({', '.join(counts)})"
+    return text
 
 
 def _trace_view(trace: ProbeTrace) -> TraceView:
-    end, probe = trace.end, trace.context.probe
+    probe = trace.context.probe
+    end = trace.end or _NO_END
     return TraceView(
         probe=probe.name,
         container_name=probe.container_name,
         check=handler_text(probe),
-        links=[each for each in trace.links if each.text or each.state is not LinkState.OK],
-        first_broken=end.name if end else "",
-        reason=end.reason if end else "",
+        links=[link for link in trace.links if link.text or link.state is not LinkState.OK],
+        first_broken=end.name,
+        reason=end.reason,
         result=result_view(trace),
     )
+
+
+_NO_END: Final = ok("")

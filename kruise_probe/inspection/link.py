@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.meta import Condition, NamespacedName
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_PAUSED
+from kruise_probe.api.pods import Mark
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
     ContainerProbeState,
@@ -21,11 +22,12 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeMarker,
 )
 from kruise_probe.controllers.claims import Claim, ClaimConflict
-from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.compiled import CompiledMarker, Wanted
 from kruise_probe.controllers.conditions import listed
 from kruise_probe.controllers.limits import LeftOut
 from kruise_probe.controllers.plan import probes_of_marker
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.views import JsonView
 
 PLACEHOLDERS: Final = {
@@ -34,6 +36,7 @@ PLACEHOLDERS: Final = {
     "object": "KIND NAME -n NAMESPACE",
     "namespace": "NAMESPACE",
     "container": "CONTAINER",
+    "labels": "the labels of its pods",
     "gate": "PodProbeMarkerGate",
 }
 """The words in braces that a remedy may have, and their texts if the names are not known."""
@@ -63,13 +66,26 @@ def reason_sections() -> tuple[ReasonSection, ...]:
 
 @cache
 def reason_table() -> Mapping[str, ReasonEntry]:
-    return {name: each for part in reason_sections() for name, each in part.reasons.items()}
+    table: dict[str, ReasonEntry] = {}
+    for section in reason_sections():
+        table.update(section.reasons)
+    return table
 
 
 def remedy_of(reason: str, **names: str) -> str:
     """What to do about a broken or waiting link, with commands to paste at its end; `names` replace PLACEHOLDERS."""
-    found = reason_table().get(reason)
-    return found.remedy.replace("`", "").format_map({**PLACEHOLDERS, **names}) if found else ""
+    entry = reason_table().get(reason, _NO_ENTRY)
+    return entry.remedy.replace("`", "").format_map({**PLACEHOLDERS, **names})
+
+
+_NO_ENTRY: Final = ReasonEntry("")
+
+
+def address_of(reason: str) -> str:
+    """The address of a reason's documentation; empty for one that the page does not have."""
+    if reason not in reason_table():
+        return ""
+    return f"https://kruise-probe.github.io/kruise-probe/reasons.html#{reason.lower()}"
 
 
 class LinkState(StrEnum):
@@ -86,7 +102,7 @@ class Link(JsonView, frozen=True):
     Attributes:
         text: what was found.
         reason: for programs; empty if the link is OK.
-        remedy: what to do; empty if the link is OK.
+        remedy: what to do. A link that is OK has one if its result has a known cause, such as a port that nothing listens on.
     """
 
     name: str = msgspec.field(name="link")
@@ -133,8 +149,9 @@ class ProbeContext(NamedTuple):
 
     @property
     def current(self) -> ContainerProbe | None:
-        probes = (self.entry and self.entry.probes) or ()
-        return next((probe for probe in probes if probe.name == self.name), None)
+        if self.entry is None:
+            return None
+        return next((probe for probe in self.entry.probes if probe.name == self.name), None)
 
     def planned(self, started: frozenset[str]) -> ContainerProbe:
         """The probe as the manager sends it to the node once the containers `started`."""
@@ -144,28 +161,40 @@ class ProbeContext(NamedTuple):
     @property
     def is_outdated(self) -> bool:
         """Whether the daemon has no result of the edited probe yet; False if it reports no hash, as Kruise's daemon."""
-        reported, current = self.result and self.result.probe_hash, self.current
-        return bool(reported and current and reported != current.hash)
+        current = self.current
+        if current is None or self.result is None or not self.result.probe_hash:
+            return False
+        return self.result.probe_hash != current.hash
+
+    def wanted_in(self, state: str) -> Wanted | None:
+        """The labels and annotations of a state; None if the state changes none."""
+        return self.claim.wanted.get(state) if self.claim is not None else None
+
+    def is_from_message(self, mark: Mark) -> bool:
+        return self.claim is not None and self.claim.is_from_message(mark)
 
     def conflict(self, *kinds: str) -> str:
         """The owners of what the probe may not write, of the first of `kinds` with a conflict; empty if there is none."""
-        texts = (
-            listed([str(one) for one in self.conflicts if one.mark.kind == kind]) for kind in kinds
-        )
-        return next(filter(None, texts), "")
+        for kind in kinds:
+            found = [str(conflict) for conflict in self.conflicts if conflict.mark.kind == kind]
+            if found:
+                return listed(found)
+        return ""
 
     def reported(self, reason: str, about: str) -> str:
         """The message of the marker's condition with this reason, if it contains `about`; or empty."""
-        messages = (
-            condition.message
-            for condition in (self.source.status and self.source.status.conditions) or ()
-            if condition.reason == reason and about in condition.message
-        )
-        return next(messages, "")
+        for condition in conditions_of(self.source):
+            if condition.reason == reason and about in condition.message:
+                return condition.message
+        return ""
 
 
-def ok(name: str, text: str = "") -> Link:
-    return Link(name, LinkState.OK, text)
+def conditions_of(marker: PodProbeMarker) -> tuple[Condition, ...]:
+    return marker.status.conditions if marker.status is not None else ()
+
+
+def ok(name: str, text: str = "", remedy: str = "") -> Link:
+    return Link(name, LinkState.OK, text, remedy=remedy)
 
 
 def waiting(name: str, reason: str, text: str, remedy: str = "", **names: str) -> Link:

@@ -1,6 +1,5 @@
 """The links from the daemon to the marks on the pod, one function for each. Pure."""
 
-import re
 from datetime import timedelta
 from typing import Final
 
@@ -11,7 +10,7 @@ from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.problems import shorten
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.claims import Claim
+from kruise_probe.controllers.causes import EXEC_STUCK, verdict_of
 from kruise_probe.controllers.compiled import Wanted
 from kruise_probe.controllers.conditions import (
     CHANGED_BY_ADMISSION,
@@ -22,7 +21,12 @@ from kruise_probe.controllers.conditions import (
 from kruise_probe.controllers.limits import is_windows
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER
-from kruise_probe.hints.commands import command_problem, failure_hint, split_hint
+from kruise_probe.hints.commands import (
+    command_problem,
+    failure_hint,
+    hidden_exit_code,
+    split_hint,
+)
 from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, reason_table, waiting
 
 MIN_GRACE_SECONDS: Final = 30
@@ -36,16 +40,18 @@ SHOWN_MESSAGE: Final = 80
 PRINT_LESS: Final = "print less, with the value at the beginning"
 MESSAGE_SHORTENED: Final = "MessageShortened"
 SHORTENED_NOTE: Final = "the daemon shortened this message to keep the NodePodProbe below 1 MiB"
+REFUSED: Final = "connection refused"
+"""In the message of an attempt, as the kubelet writes it."""
 NOTHING_LISTENS: Final = (
     "nothing listens on this port at the pod's address: correct the port, or let the program listen on 0.0.0.0 instead "
     "of 127.0.0.1"
 )
-EXEC_STUCK: Final = "ExecStuck"
-"""In the message of a command that times out every time, so that the daemon runs it less often."""
+NO_PERMISSION: Final = "unknown: no permission to list nodepodprobes"
 
 
 def daemon_link(context: ProbeContext) -> Link:
-    node, snapshot = context.pod.node, context.snapshot
+    node = context.pod.node
+    snapshot = context.snapshot
     if stale := snapshot.stale_reasons.get(node):
         return broken("daemon", REASON_DAEMON_STALE, stale)
     if snapshot.has_no_daemon(node):
@@ -60,70 +66,83 @@ def daemon_link(context: ProbeContext) -> Link:
 
 
 def result_link(context: ProbeContext) -> Link:
-    result, probe = context.result, context.probe.probe
+    result = context.result
     if result is None:
-        if context.snapshot.node_pod_probes is None:
-            return ok("result", "unknown: no permission to list nodepodprobes")
         return _no_result(context)
-    text = _result_text(result)
+    text = result.state
+    if result.message:
+        text += f": {result.message}"
+    if result.message_shortened:
+        text += f" ({SHORTENED_NOTE})"
     if context.is_outdated:
-        text = f"{text}; this is the result of the probe before it was edited"
+        text += "; this is the result of the probe before it was edited"
         return waiting("result", "ResultOutdated", text)
     if result.state == ProbeState.UNKNOWN:
-        first, colon, rest = (result.message or "").partition(":")
-        reason = first if colon and first in reason_table() else "Unknown"
-        if reason == first:
-            text = f"{result.state}:{rest}"
-        elif not result.message:
-            text = "Unknown: the daemon gave no reason"
-        if reason == "ContainerRestarted":
-            return waiting("result", reason, text)
-        hint = not_started_note(probe, result.state, rest) if reason == "ExecImpossible" else ""
-        return broken("result", reason, text, hint, **context.names)
-    if re.match(rf"command timed out after .* \({EXEC_STUCK}: ", result.message or ""):
-        text = text.partition("; make it faster")[0].replace(f" ({EXEC_STUCK}: ", "; ")
+        return _unknown_link(context, result.message or "")
+    probe = context.probe.probe
+    _, cause = verdict_of(result)
+    if cause == EXEC_STUCK:
+        seconds = probe.effective_timeout_seconds
+        text = f"{result.state}: the command times out after {seconds} s each time, so it runs less often"
         return broken("result", EXEC_STUCK, text)
-    if note := not_started_note(probe, result.state, result.message or ""):
-        text += f" ({note})"
-    return ok("result", text)
+    return ok("result", text, hint_of(probe, result.state, result.message or ""))
 
 
-def _result_text(result: ContainerProbeState) -> str:
-    text = f"{result.state}: {result.message}" if result.message else result.state
-    return f"{text} ({SHORTENED_NOTE})" if result.message_shortened else text
+def _unknown_link(context: ProbeContext, message: str) -> Link:
+    """The link of a result without a verdict, whose message begins with the reason."""
+    reason, _, rest = message.partition(":")
+    if not rest or reason not in reason_table():
+        text = f"Unknown: {message or 'the daemon gave no reason'}"
+        return broken("result", "Unknown", text)
+    text = f"Unknown:{rest}"
+    if reason == "ContainerRestarted":
+        return waiting("result", reason, text)
+    hint = ""
+    if reason == "ExecImpossible":
+        hint = hint_of(context.probe.probe, ProbeState.UNKNOWN, rest)
+    return broken("result", reason, text, hint, **context.names)
 
 
-def not_started_note(probe: Probe, state: str, message: str) -> str:
-    """Why a probe cannot work: nothing listens, too slow, no program, no interpreter, or no shell; empty if nothing says so."""
+def hint_of(probe: Probe, state: str, message: str) -> str:
+    """What to do about a result whose cause is known: nothing listens, too slow, no program, no interpreter, no shell."""
+    if probe.exec is None:
+        if state == ProbeState.FAILED and REFUSED in message:
+            return NOTHING_LISTENS
+        return ""
+    command = probe.exec.command
+    problem = command_problem(command)
+    if state == ProbeState.SUCCEEDED:
+        problem = hidden_exit_code(command)
+    if problem is not None:
+        return problem.message
     if state == ProbeState.SUCCEEDED:
         return ""
-    if probe.exec is None:
-        return NOTHING_LISTENS if "connection refused" in message else ""
-    problem = command_problem(probe.exec.command)
-    return problem.message if problem else failure_hint(message)
+    return failure_hint(message)
 
 
 def _no_result(context: ProbeContext) -> Link:
     """Why there is no result yet: initial delay, first attempts, or overdue."""
-    probe, now = context.probe.probe, context.snapshot.now
+    snapshot = context.snapshot
+    if snapshot.node_pod_probes is None:
+        return ok("result", NO_PERMISSION)
+    probe = context.probe.probe
+    now = snapshot.now
+    due = parse_time(context.source.metadata.creation_timestamp)
     started_at = context.pod.running_since.get(context.probe.container_name)
-    created_at = parse_time(context.source.metadata.creation_timestamp)
-    delay = timedelta(seconds=probe.effective_initial_delay_seconds)
-    if started_at is not None and now < started_at + delay:
-        left = _seconds(started_at + delay - now)
-        text = f"No result yet; initialDelaySeconds ends in {left} s"
-        return waiting("result", "NoResultYet", text)
-    due = max(filter(None, (started_at and started_at + delay, created_at)), default=None)
+    if started_at is not None:
+        delay_ends = started_at + timedelta(seconds=probe.effective_initial_delay_seconds)
+        if now < delay_ends:
+            text = f"No result yet; initialDelaySeconds ends in {_seconds(delay_ends - now)} s"
+            return waiting("result", "NoResultYet", text)
+        due = max(delay_ends, due or delay_ends)
     if due is None:
         return waiting("result", "NoResultYet", "No result yet")
-    needed = probe.effective_period_seconds * max(
-        probe.effective_failure_threshold, probe.effective_success_threshold
-    )
-    wait = FIRST_PROBE_SECONDS + max(min(needed, MAX_SECONDS), MIN_GRACE_SECONDS)
-    overdue_at = due + timedelta(seconds=wait)
+    attempts = max(probe.effective_failure_threshold, probe.effective_success_threshold)
+    needed = min(probe.effective_period_seconds * attempts, MAX_SECONDS)
+    overdue_at = due + timedelta(seconds=FIRST_PROBE_SECONDS + max(needed, MIN_GRACE_SECONDS))
     if now < overdue_at:
         text = f"No result yet; expect a result or an error within {_seconds(overdue_at - now)} s"
-        hint = split_hint((probe.exec and probe.exec.command) or ())
+        hint = split_hint(probe.exec.command) if probe.exec is not None else ""
         return waiting("result", "NoResultYet", text, hint)
     text = f"No result {_seconds(now - due)} s after the first attempt was due"
     return broken("result", "ResultOverdue", text)
@@ -134,21 +153,23 @@ def _seconds(span: timedelta) -> int:
 
 
 def condition_link(context: ProbeContext) -> Link:
-    wanted, claim, result = context.probe.pod_condition_type, context.claim, context.result
+    wanted = context.probe.pod_condition_type
     if not wanted:
         return ok("condition")
     if conflict := context.conflict("condition type"):
         return broken("condition", CLAIMED_BY_ANOTHER, conflict)
-    if claim is None or not claim.condition_type:
+    if context.claim is None or not context.claim.condition_type:
         return broken("condition", "InvalidSpec", f"probes may not set the condition {wanted}")
+    result = context.result
     current = context.pod.condition(wanted)
-    text = f"{wanted} is {current.status if current else 'missing'}"
-    if result is None or context.virtual:
-        return ok("condition", text if current else "")
-    if current is None or current.status != CONDITION_STATUS.get(result.state):
-        text += f", but the result is {result.state}"
-        return _behind_link(context, result, "condition", "ConditionBehind", text)
-    return ok("condition", text)
+    if current is None and (result is None or context.virtual):
+        return ok("condition")
+    status = current.status if current is not None else "missing"
+    text = f"{wanted} is {status}"
+    if result is None or context.virtual or status == CONDITION_STATUS.get(result.state):
+        return ok("condition", text)
+    text += f", but the result is {result.state}"
+    return _behind_link(context, result, "condition", "ConditionBehind", text)
 
 
 def marks_link(context: ProbeContext) -> Link:
@@ -156,66 +177,79 @@ def marks_link(context: ProbeContext) -> Link:
         return ok("marks")
     if conflict := context.conflict("label", "annotation"):
         return broken("marks", CLAIMED_BY_ANOTHER, conflict)
-    result, claim = context.result, context.claim
-    wanted = claim.wanted.get(result.state) if claim and result else None
-    if claim is None or wanted is None or result is None:
+    result = context.result
+    wanted = context.wanted_in(result.state) if result is not None else None
+    if result is None or wanted is None:
         return ok("marks", "unchanged")
-    return _values_link(context, claim, result, wanted)
+    return _behind_marks(context, wanted, result) or _marks_link(wanted, result)
 
 
-def _values_link(
-    context: ProbeContext, claim: Claim, result: ContainerProbeState, wanted: Wanted
-) -> Link:
-    pod, values = context.pod, values_of(wanted, result)
-    wrong = [value for value in values if pod.value_of(value.mark) != value.value]
-    if wrong:
-        text = "; ".join(
-            f"{mark.kind} {mark.name} should be {_or_absent(value)}, "
-            f"but is {_or_absent(pod.value_of(mark))}"
-            for mark, value, _ in wrong
-        )
-        only_values = all(claim.is_from_message(each.mark) for each in wrong)
-        if only_values and context.snapshot.is_recent(
-            result.last_probe_time, within=MAX_VALUE_DELAY
-        ):
-            return waiting("marks", "ValueNew", f"{text}; the manager has not written it yet")
-        return _behind_link(context, result, "marks", "MarksBehind", text)
-    text = ", ".join(
-        [f"{each.mark.name}={each.value}" for each in values if each.value is not None]
-    )
-    if result.message_shortened:
-        kept = [mark for mark, source in wanted.items() if isinstance(source, FromMessage)]
-        if kept:
-            names = listed([f"{mark.kind} {mark.name}" for mark in kept])
-            return broken("marks", MESSAGE_SHORTENED, f"{SHORTENED_NOTE}; kept as it is: {names}")
-    if invalid := invalid_values(wanted, result):
-        remedy = PRINT_LESS if _searched_part(result) else ""
-        text = "; ".join(filter(None, (text, listed(invalid))))
-        return broken("marks", VALUE_INVALID, text, remedy)
-    return ok("marks", text or f"no marks in state {result.state}")
+def _behind_marks(
+    context: ProbeContext, wanted: Wanted, result: ContainerProbeState
+) -> Link | None:
+    """The link of a pod that does not have the marks of the result; None if it has them."""
+    pod = context.pod
+    texts = []
+    only_values = True
+    for mark, value, _ in values_of(wanted, result):
+        current = pod.value_of(mark)
+        if current == value:
+            continue
+        should_be = _or_absent(value)
+        texts.append(f"{mark.kind} {mark.name} should be {should_be}, but is {_or_absent(current)}")
+        only_values &= context.is_from_message(mark)
+    if not texts:
+        return None
+    text = "; ".join(texts)
+    is_new = context.snapshot.is_recent(result.last_probe_time, within=MAX_VALUE_DELAY)
+    if only_values and is_new:
+        return waiting("marks", "ValueNew", f"{text}; the manager has not written it yet")
+    return _behind_link(context, result, "marks", "MarksBehind", text)
 
 
 def _or_absent(value: str | None) -> str:
     return "absent" if value is None else value
 
 
+def _marks_link(wanted: Wanted, result: ContainerProbeState) -> Link:
+    """The link of a pod that has the marks of the result: values from the message may be missing."""
+    if result.message_shortened:
+        kept = []
+        for mark, source in wanted.items():
+            if isinstance(source, FromMessage):
+                kept.append(f"{mark.kind} {mark.name}")
+        if kept:
+            text = f"{SHORTENED_NOTE}; kept as it is: {listed(kept)}"
+            return broken("marks", MESSAGE_SHORTENED, text)
+    current = [value for value in values_of(wanted, result) if value.value is not None]
+    text = ", ".join(f"{value.mark.name}={value.value}" for value in current)
+    invalid = invalid_values(wanted, result)
+    if not invalid:
+        return ok("marks", text or f"no marks in state {result.state}")
+    remedy = PRINT_LESS if _searched_part(result) else ""
+    if text:
+        text += "; "
+    return broken("marks", VALUE_INVALID, text + listed(invalid), remedy)
+
+
 def invalid_values(wanted: Wanted, result: ContainerProbeState) -> list[str]:
     """For each key without a valid value in the message: what the pod has instead, the pattern and the message."""
-    message = shorten(result.message or "", SHOWN_MESSAGE)
-    searched = f" ({part})" if (part := _searched_part(result)) else ""
-    return [
-        f'{mark.kind} {mark.name} {_instead(source)}: {_why_invalid(source)} "{message}"{searched}'
-        for mark, _, source in values_of(wanted, result)
-        if source
-    ]
+    message = f'"{shorten(result.message or "", SHOWN_MESSAGE)}"'
+    if part := _searched_part(result):
+        message += f" ({part})"
+    found = []
+    for mark, static, source in values_of(wanted, result):
+        if source is None:
+            continue
+        instead = "is removed"
+        if static is not None:
+            instead = f"has the static value {static}"
+        found.append(f"{mark.kind} {mark.name} {instead}: {_why_invalid(source)} {message}")
+    return found
 
 
 def _searched_part(result: ContainerProbeState) -> str:
     return searched_part(result.message or "", failed=result.state == ProbeState.FAILED)
-
-
-def _instead(source: FromMessage) -> str:
-    return "is removed" if source.static is None else f"has the static value {source.static}"
 
 
 def _why_invalid(source: FromMessage) -> str:
@@ -231,16 +265,18 @@ def _why_invalid(source: FromMessage) -> str:
 def _behind_link(
     context: ProbeContext, result: ContainerProbeState, name: str, reason: str, text: str
 ) -> Link:
-    source, snapshot = context.source, context.snapshot
+    source = context.source
+    snapshot = context.snapshot
     if snapshot.is_recent(result.last_transition_time, source.metadata.creation_timestamp):
         since = parse_time(result.last_transition_time) or snapshot.now
         age = max(int((snapshot.now - since).total_seconds()), 0)
         text += f". The manager has not written this result yet ({age} s)"
         return waiting(name, "ResultNew", text)
+    pod = context.pod.key
     for known, about in (
-        ("PodNotMarked", f"{context.pod.key}: "),
-        (CHANGED_BY_ADMISSION, f"of pod {context.pod.key}"),
-        (CHANGED_BY_ANOTHER, f"of pod {context.pod.key}"),
+        ("PodNotMarked", f"{pod}: "),
+        (CHANGED_BY_ADMISSION, f"of pod {pod}"),
+        (CHANGED_BY_ANOTHER, f"of pod {pod}"),
     ):
         report = context.reported(known, about)
         if report:

@@ -1,6 +1,6 @@
 """The links from a marker to NodePodProbe.spec, one function for each. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Final
 
@@ -35,15 +35,20 @@ from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, paused,
 def marker_link(context: ProbeContext) -> Link:
     marker = context.marker
     if marker.deleting:
-        finalizers = ", ".join(context.source.metadata.finalizers)
-        text = f"PodProbeMarker {marker.key} is being deleted; finalizers that block it: {finalizers or 'none'}"
+        text = f"PodProbeMarker {marker.key} is being deleted; {finalizers_text(context.source)}"
         return waiting("marker", deletion_reason(context.source), text, **context.names)
     if context.claim is None and context.left_out not in LIMITS_OF_SETS:
-        errors = "; ".join(str(each) for each in marker.errors) or "its name is not unique"
+        errors = "its name is not unique"
+        if marker.errors:
+            errors = "; ".join(map(str, marker.errors))
         return broken("marker", "InvalidSpec", f"the probe is invalid and ignored: {errors}")
     if marker.paused:
         return paused("marker", f"PodProbeMarker {marker.key}", "podprobemarker", marker.key)
     return ok("marker", f"{marker.key} selects {selector_text(marker.selector)}")
+
+
+def finalizers_text(marker: PodProbeMarker) -> str:
+    return f"finalizers that block it: {', '.join(marker.metadata.finalizers) or 'none'}"
 
 
 def deletion_reason(marker: PodProbeMarker) -> str:
@@ -63,33 +68,35 @@ def pod_link(context: ProbeContext) -> Link:
     if pod.mirror:
         return broken("pod", "StaticPod", "a static pod; only its kubelet may update it")
     if not pod.node:
-        why = f": {context.pod.unscheduled}" if context.pod.unscheduled else ""
-        return broken("pod", "PodNotScheduled", f"the pod is not scheduled{why}", **context.names)
+        text = "the pod is not scheduled"
+        if pod.unscheduled:
+            text += f": {pod.unscheduled}"
+        return broken("pod", "PodNotScheduled", text, **context.names)
     nodes = context.snapshot.nodes
     if nodes is not None and pod.node not in nodes:
         return broken("pod", "NodeNotFound", f"Node {pod.node} does not exist")
     if not pod.initialized and not context.virtual:
-        stopped = [f"{name} ({why})" for name, why in sorted(context.pod.stopped.items())]
-        detail = f"; not running: {', '.join(stopped)}" if stopped else ""
-        if not context.pod.not_probed:
-            text = f"the kubelet has not started the pod{detail}"
-            return broken("pod", "PodNotStarted", text, **context.names)
-        text = f"init containers of the pod have not completed{detail}"
-        return broken("pod", "PodNotInitialized", text, **context.names)
+        return _not_initialized_link(context)
     return ok("pod", f"{pod.phase} on {pod.node}, {pod.ip or 'no address yet'}")
+
+
+def _not_initialized_link(context: ProbeContext) -> Link:
+    reason = "PodNotStarted"
+    text = "the kubelet has not started the pod"
+    if context.pod.not_probed:
+        reason = "PodNotInitialized"
+        text = "init containers of the pod have not completed"
+    stopped = [f"{name} ({why})" for name, why in sorted(context.pod.stopped.items())]
+    if stopped:
+        text += f"; not running: {', '.join(stopped)}"
+    return broken("pod", reason, text, **context.names)
 
 
 def pause_notes(markers: Iterable[PodProbeMarker], pods: Iterable[Pod]) -> list[str]:
     """The objects whose annotation looks like a pause, but has no effect; at most one note."""
-    annotated = [
-        *((f"PodProbeMarker {each.key}", each.metadata.annotations) for each in markers),
-        *((f"pod {each.key}", each.annotations) for each in pods),
-    ]
-    ineffective = [
-        what
-        for what, annotations in annotated
-        if annotations.get(PAUSED_ANNOTATION, "false") not in ("true", "false")
-    ]
+    annotated = {f"PodProbeMarker {marker.key}": marker.metadata.annotations for marker in markers}
+    annotated |= {f"pod {pod.key}": pod.annotations for pod in pods}
+    ineffective = [what for what, annotations in annotated.items() if _looks_paused(annotations)]
     if not ineffective:
         return []
     return [
@@ -98,18 +105,16 @@ def pause_notes(markers: Iterable[PodProbeMarker], pods: Iterable[Pod]) -> list[
     ]
 
 
+def _looks_paused(annotations: Mapping[str, str]) -> bool:
+    return annotations.get(PAUSED_ANNOTATION, "false") not in ("true", "false")
+
+
 def container_link(context: ProbeContext) -> Link:
-    pod, name = context.pod, context.probe.container_name
+    pod = context.pod
+    name = context.probe.container_name
     container = pod.container(name)
     if container is None:
-        if name in context.pod.not_probed:
-            text = f"{name} is an init or ephemeral container; only regular containers and sidecars are probed"
-            return broken("container", "ContainerNotProbed", text)
-        names = [each.name for each in pod.containers]
-        text = (
-            f"the pod has no container {name}, only {', '.join(names)}.{did_you_mean(name, names)}"
-        )
-        return broken("container", "ContainerNotFound", text.removesuffix("."))
+        return _no_container_link(context, name)
     if context.virtual:
         return ok("container", name)
     if name in pod.exit_codes:
@@ -118,34 +123,49 @@ def container_link(context: ProbeContext) -> Link:
         if code:
             return broken("container", REASON_CONTAINER_FINISHED, text, **context.names)
         return waiting("container", REASON_CONTAINER_FINISHED, text, "nothing: it completed")
-    if name in context.pod.stopped:
-        text = f"container {name} is not running: {context.pod.stopped[name]}"
-        return broken("container", "ContainerNotRunning", text, **context.names)
+    if name in pod.stopped:
+        reason = "ContainerNotCreated"
+        if name in pod.ran:
+            reason = "ContainerNotRunning"
+        text = f"container {name} is not running: {pod.stopped[name]}"
+        return broken("container", reason, text, **context.names)
     if container.has_startup_probe and name not in pod.started:
         text = f"the startupProbe of container {name} has not succeeded yet"
         return waiting("container", "ContainerNotStarted", text)
     return ok("container", f"{name} is running")
 
 
+def _no_container_link(context: ProbeContext, name: str) -> Link:
+    if name in context.pod.not_probed:
+        text = f"{name} is an init or ephemeral container; only regular containers and sidecars are probed"
+        return broken("container", "ContainerNotProbed", text)
+    names = [container.name for container in context.pod.containers]
+    text = f"the pod has no container {name}, only {', '.join(names)}.{did_you_mean(name, names)}"
+    return broken("container", "ContainerNotFound", text.removesuffix("."))
+
+
 def port_link(context: ProbeContext) -> Link:
     probe = context.probe.probe
     action = probe.http_get or probe.tcp_socket or probe.grpc
     container = context.pod.container(context.probe.container_name)
-    if action is None or container is None:
+    if action is None or container is None or isinstance(action.port, int):
         return ok("port")
     port = action.port
-    number = port if isinstance(port, int) else container.port_number(port)
-    if number is None:
-        ports = [name for name, _ in container.ports]
-        only = f"only {', '.join(ports)}" if ports else "it declares no ports with a name"
-        text = f"container {container.name} has no port named {port}, {only}.{did_you_mean(str(port), ports)}"
-        return broken("port", "PortNameUnknown", text.removesuffix("."))
-    return ok("port", "" if port == number else f"{port} is {number}")
+    number = container.port_number(port)
+    if number is not None:
+        return ok("port", f"{port} is {number}")
+    ports = [name for name, _ in container.ports]
+    declared = "it declares no ports with a name"
+    if ports:
+        declared = f"only {', '.join(ports)}"
+    text = f"container {container.name} has no port named {port}, {declared}.{did_you_mean(port, ports)}"
+    return broken("port", "PortNameUnknown", text.removesuffix("."))
 
 
 def provider_link(context: ProbeContext) -> Link:
     """The annotation that tells a serverless provider what to probe, and the condition that it writes."""
-    pod, probe = context.pod, context.probe
+    pod = context.pod
+    probe = context.probe
     annotation = pod.annotations.get(SERVERLESS_PROBES_ANNOTATION)
     if has_no_place_in_annotations(pod, context.marker):
         return broken("provider", *ANNOTATIONS_FULL)
@@ -187,7 +207,9 @@ def manager_link(context: ProbeContext) -> Link:
         return ok("manager", "unknown: no permission to list leases")
     if snapshot.manager_problem:
         return ok("manager", f"{snapshot.manager_problem}; nothing is left to write")
-    return ok("manager", f"{snapshot.leader} is the leader" if snapshot.leader else "")
+    if snapshot.leader:
+        return ok("manager", f"{snapshot.leader} is the leader")
+    return ok("manager")
 
 
 def missing_manager_link(context: ProbeContext, end: Link) -> Link | None:
@@ -205,40 +227,40 @@ _WRITTEN_BY_MANAGER: Final = frozenset(
 
 
 def node_pod_probe_link(context: ProbeContext) -> Link:
-    link, pod, snapshot = "NodePodProbe", context.pod, context.snapshot
+    link = "NodePodProbe"
+    pod = context.pod
+    snapshot = context.snapshot
     if context.left_out is not None:
-        return broken(link, context.left_out.reason, context.left_out.why, context.left_out.remedy)
+        return broken(link, *context.left_out)
     if snapshot.node_pod_probes is None:
         return ok(link, "unknown: no permission to list nodepodprobes")
-    entry, current = context.entry, context.current
+    entry = context.entry
+    current = context.current
     if entry is not None and current == context.planned(pod.started) and entry.ip == pod.ip:
         return ok(link, f"{pod.node} contains the probe")
     if snapshot.is_recent(context.source.metadata.creation_timestamp):
         return waiting(link, "MarkerNew", "the marker was created a few seconds ago")
-    no_room = context.reported(REASON_NO_ROOM, f" {pod.node} (") if current is None else ""
+    what = f"NodePodProbe {pod.node} still contains an earlier version of the probe"
+    if current is not None:
+        return broken(link, "EntryBehind", what + _why_behind(context), **context.names)
+    no_room = context.reported(REASON_NO_ROOM, f" {pod.node} (")
     if no_room:
         return broken(link, REASON_NO_ROOM, f"the marker's status says: {no_room}")
-    if pod.node not in snapshot.node_pod_probes:
-        reason, what = "EntryMissing", f"NodePodProbe {pod.node} does not exist"
-    elif current is None:
-        reason = "EntryMissing"
+    what = f"NodePodProbe {pod.node} does not exist"
+    if pod.node in snapshot.node_pod_probes:
         what = f"NodePodProbe {pod.node} does not contain {context.name} of this pod"
-    else:
-        reason = "EntryBehind"
-        what = f"NodePodProbe {pod.node} still contains an earlier version of the probe"
-    return broken(link, reason, what + _why_behind(context), **context.names)
+    return broken(link, "EntryMissing", what + _why_behind(context), **context.names)
 
 
 def _why_behind(context: ProbeContext) -> str:
     """Why the manager has not applied the marker, from the marker's status; or empty."""
-    source = context.source
-    if source.status is None:
+    status = context.source.status
+    if status is None:
         return "; no manager has written this marker's status"
-    generation = source.metadata.generation or 0
-    observed = source.status.observed_generation
-    if observed < generation:
-        return f"; the manager has processed generation {observed} of the marker, the newest is {generation}"
-    for condition in source.status.conditions:
+    generation = context.source.metadata.generation or 0
+    if status.observed_generation < generation:
+        return f"; the manager has processed generation {status.observed_generation} of the marker, the newest is {generation}"
+    for condition in status.conditions:
         if (condition.type, condition.status) in (("Synced", "False"), ("Degraded", "True")):
             return f"; the marker's status says: {condition.message}"
     return ""

@@ -3,9 +3,12 @@
 A problem is the link that ends a trace, or one of the marker itself.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Final, NamedTuple
 
+import msgspec
+
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import (
     LEFT_OUT_REASONS,
     REASON_CONTAINER_FINISHED,
@@ -31,18 +34,20 @@ from kruise_probe.controllers.conditions import (
 from kruise_probe.controllers.limits import is_probed
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER, INVALID_SPEC
 from kruise_probe.hints.commands import handler_text
-from kruise_probe.hints.selectors import distance, selector_text, why_not
+from kruise_probe.hints.selectors import corrected, distance, selector_text, why_not
 from kruise_probe.inspection.link import (
     Link,
     LinkState,
     ProbeContext,
     broken,
+    conditions_of,
     in_kubectl,
     paused,
     waiting,
 )
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
-from kruise_probe.inspection.spec_links import deletion_reason, pause_notes
+from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import Snapshot, natural_order
+from kruise_probe.inspection.spec_links import deletion_reason, finalizers_text, pause_notes
 from kruise_probe.inspection.traces import ProbeTrace, is_of_another, readiness_gates_of, traces_of
 from kruise_probe.inspection.views import (
     PENDING,
@@ -62,21 +67,36 @@ def status_view(
     """The view of `markers`, sorted by namespace and name."""
     shown = sorted(markers, key=lambda marker: marker.key)
     selected = [pod for pod in snapshot.pods if snapshot.matching.markers_of(pod)]
+    views = []
+    counted: dict[NamespacedName, list[ResultView]] = {}
+    for marker in shown:
+        view = _marker_view(snapshot, marker)
+        views.append(view)
+        for pod in view.pods:
+            key = NamespacedName(view.namespace, pod.name)
+            if is_probed(snapshot.pods_by_key[key]):
+                counted.setdefault(key, []).extend(pod.results)
     return StatusView(
         time=format_time(snapshot.now),
         notes=[*notes, *pause_notes(shown, selected)],
-        markers=[_marker_view(snapshot, marker) for marker in shown],
+        counts=_counts(counted.values()),
+        markers=views,
     )
 
 
 def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     compiled = snapshot.compiled[marker.key]
-    traces = [(pod, traces_of(snapshot, pod, compiled)) for pod in snapshot.pods_of(compiled)]
-    pods = [_pod_view(pod, of_pod, compiled) for pod, of_pod in traces]
     problems = list(map(_problem, _marker_links(marker, compiled)))
-    not_of_pods = _NOT_OF_PODS | {each.reason for each in problems}
-    for pod, of_pod in traces:
-        problems += _pod_problems(snapshot, pod, of_pod, not_of_pods)
+    not_of_pods = _NOT_OF_PODS | {problem.reason for problem in problems}
+    pods = []
+    counted = []
+    for pod in snapshot.pods_of(compiled):
+        traces = traces_of(snapshot, pod, compiled)
+        view = _pod_view(pod, traces, compiled)
+        pods.append(view)
+        if is_probed(pod):
+            counted.append(view.results)
+        problems += _pod_problems(snapshot, pod, traces, not_of_pods)
     found = {problem.link for problem in problems}
     problems += map(_problem, _reported_links(snapshot, marker, found))
     if not pods and compiled.selector.requirements and not marker.deleting:
@@ -85,29 +105,26 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
         namespace=marker.key.namespace,
         name=marker.key.name,
         selector=selector_text(compiled.selector),
-        counts=_counts(
-            [view for view, (pod, _) in zip(pods, traces, strict=True) if is_probed(pod)]
-        ),
-        conditions=list((marker.status and marker.status.conditions) or ()),
-        probes=[_probe_view(probe) for probe in marker.spec.probes],
+        counts=_counts(counted),
+        conditions=list(conditions_of(marker)),
+        probes=list(map(_probe_view, marker.spec.probes)),
         pods=pods,
-        problems=sorted(problems, key=lambda each: each.severity != LinkState.BROKEN),
+        problems=sorted(problems, key=lambda problem: problem.severity != LinkState.BROKEN),
     )
 
 
 def _problem(link: Link, pod: SeenPod | None = None, probe: str = "") -> ProblemView:
-    name, node = (pod.name, pod.node) if pod else ("", "")
-    return ProblemView(
-        link.state, link.name, link.reason, link.text, link.remedy, name, probe, node
-    )
+    view = ProblemView(link.state, link.name, link.reason, link.text, link.remedy, probe=probe)
+    if pod is None:
+        return view
+    return msgspec.structs.replace(view, pod=pod.name, node=pod.node)
 
 
 def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link]:
     """Problems of the marker itself, independent of its pods."""
     if marker.deleting:
         since = marker.metadata.deletion_timestamp
-        finalizers = marker.metadata.finalizers
-        text = f"its deletion was requested at {since}; finalizers that block it: {', '.join(finalizers) or 'none'}"
+        text = f"its deletion was requested at {since}; {finalizers_text(marker)}"
         return [waiting("marker", deletion_reason(marker), text, marker=in_kubectl(marker.key))]
     links = [broken("marker", INVALID_SPEC, str(error)) for error in compiled.errors]
     if compiled.paused:
@@ -117,17 +134,19 @@ def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link
 
 def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Link:
     """That the marker selects no pod, with the closest pod of its namespace."""
-    selector, namespace = marker.selector, marker.key.namespace
-    pods = [each for each in snapshot.pods if each.namespace == namespace]
+    selector = marker.selector
+    namespace = marker.key.namespace
+    names = {"namespace": namespace}
     text = f"no pod of namespace {namespace} has {selector_text(selector)}"
-    if pods:
-        closest = min(
-            pods, key=lambda pod: (distance(selector, pod.labels), natural_order(pod.name))
-        )
-        text += f"; closest is pod {closest.name}: {why_not(selector, closest.labels)}"
-    else:
-        text += "; the namespace has no pods"
-    return waiting("selector", "NoPods", text, namespace=namespace)
+    pods = snapshot.pods_in(namespace)
+    if not pods:
+        return waiting("selector", "NoPods", f"{text}; the namespace has no pods", **names)
+    order = {pod.name: (distance(selector, pod.labels), natural_order(pod.name)) for pod in pods}
+    closest = min(pods, key=lambda pod: order[pod.name])
+    text += f"; closest is pod {closest.name}: {why_not(selector, closest.labels)}"
+    if labels := corrected(selector, closest.labels):
+        names["labels"] = labels
+    return waiting("selector", "NoPods", text, **names)
 
 
 def _reported_links(snapshot: Snapshot, marker: PodProbeMarker, found: set[str]) -> Iterator[Link]:
@@ -135,15 +154,16 @@ def _reported_links(snapshot: Snapshot, marker: PodProbeMarker, found: set[str])
 
     A marker's status may be one second old, so nodes that are behind are found in NodePodProbes if these can be read.
     """
-    for each in (marker.status and marker.status.conditions) or ():
-        visible = each.reason == "NodesBehind" and snapshot.node_pod_probes is not None
-        if (
-            each.status == _BAD_STATUS.get(each.type)
-            and not visible
-            and not found & _REPORTED_BY_LINKS.get(each.reason, set())
-            and not snapshot.is_recent(each.last_transition_time)
-        ):
-            yield broken("marker", each.reason, each.message)
+    for condition in conditions_of(marker):
+        reason = condition.reason
+        if condition.status != _BAD_STATUS.get(condition.type):
+            continue
+        if reason == "NodesBehind" and snapshot.node_pod_probes is not None:
+            continue
+        if found & _REPORTED_BY_LINKS.get(reason, set()):
+            continue
+        if not snapshot.is_recent(condition.last_transition_time):
+            yield broken("marker", reason, condition.message)
 
 
 _BAD_STATUS: Final = {"Synced": "False", "Degraded": "True", "Conflict": "True"}
@@ -169,13 +189,12 @@ def _pod_problems(
 ) -> Iterator[ProblemView]:
     """The first broken link of each probe on the pod but for `ignored` reasons, and readiness gates that nothing sets."""
     for trace in traces:
-        has_completed = (
-            trace.end is not None
-            and trace.end.reason == REASON_CONTAINER_FINISHED
-            and trace.end.state is LinkState.WAITING
-        )
-        if trace.end and trace.end.reason not in ignored and not has_completed:
-            yield _problem(trace.end, pod, trace.context.probe.name)
+        end = trace.end
+        if end is None or end.reason in ignored:
+            continue
+        has_failed = end.state is LinkState.BROKEN
+        if has_failed or end.reason != REASON_CONTAINER_FINISHED:
+            yield _problem(end, pod, trace.context.probe.name)
     for link in readiness_gates_of(snapshot, pod):
         if link.state is LinkState.BROKEN:
             yield _problem(link, pod)
@@ -202,46 +221,88 @@ def _select(values: Mapping[str, str], keys: Set[str]) -> dict[str, str]:
 
 
 def result_view(trace: ProbeTrace) -> ResultView:
-    """The node's result; Unknown if it is stale.
-
-    Without a result in a NodePodProbe (the pod is completed or paused, or the user may not read NodePodProbes), the result
-    is that of the pod's condition, if this probe owns it.
-    """
-    context, reason = trace.context, trace.end.reason if trace.end else ""
-    pod, claim, shown = context.pod, context.claim, context.result
-    unreadable = context.snapshot.node_pod_probes is None
-    has_ended = pod.finished or (shown is None and not pod.active)
-    if reason == REASON_PAUSED or has_ended or (shown is None and unreadable):
-        shown = _shown_by_condition(context)
-    state, since = (shown.state, shown.last_transition_time) if shown else (PENDING, "")
-    message = shown.message if shown else ""
-    if shown is None and pod.finished:
-        state, message = ProbeState.UNKNOWN, f"The pod has finished ({pod.phase})."
-    keeps = claim is not None and claim.keeps_when_stale
-    stale = reason == REASON_DAEMON_STALE and context.result is not None and not keeps
-    has_completed = reason == REASON_CONTAINER_FINISHED
-    if trace.end and (stale or has_completed or reason in LEFT_OUT_REASONS):
-        state, message = ProbeState.UNKNOWN, trace.end.text
-        since = context.of_condition.last_transition_time if context.of_condition else ""
-    if has_completed:
-        message = f"exit code {pod.exit_codes[context.probe.container_name]}"
-    marks: set[Mark] = set(claim.wanted[ProbeState.SUCCEEDED]) if claim else set()
-    not_written = {mark for mark in marks if is_of_another(pod, mark)}
-    marks -= not_written
+    """The newest result, and the marks that the probe owns."""
+    context = trace.context
+    pod = context.pod
+    state, since, probed, message = _shown_result(trace)
+    written: set[Mark] = set()
+    not_written: set[Mark] = set()
+    for mark in context.wanted_in(ProbeState.SUCCEEDED) or ():
+        marks = not_written if is_of_another(pod, mark) else written
+        marks.add(mark)
     return ResultView(
         probe=context.probe.name,
         state=state,
-        since=since or "",
-        last_probe_time=(shown and shown.last_probe_time) or "",
-        message=message or "",
-        labels=_select(pod.labels, names_of(marks, "labels")),
-        annotations=_select(pod.annotations, names_of(marks, "annotations")),
+        since=since,
+        last_probe_time=probed,
+        message=message,
+        labels=_select(pod.labels, names_of(written, "labels")),
+        annotations=_select(pod.annotations, names_of(written, "annotations")),
         outdated=context.is_outdated,
         not_written={
             **_select(pod.labels, names_of(not_written, "labels")),
             **_select(pod.annotations, names_of(not_written, "annotations")),
         },
+        remedy=_remedy(trace) if state == ProbeState.FAILED else "",
     )
+
+
+def _remedy(trace: ProbeTrace) -> str:
+    """What to do about a failure whose cause is known."""
+    for link in trace.links:
+        if link.name == "result" and link.state is LinkState.OK:
+            return link.remedy
+    return ""
+
+
+class _Shown(NamedTuple):
+    """See `ResultView`."""
+
+    state: str
+    since: str
+    last_probe_time: str
+    message: str
+
+
+def _shown_result(trace: ProbeTrace) -> _Shown:
+    """The node's result; Unknown if it is stale.
+
+    Without a result in a NodePodProbe (the pod is completed or paused, or the user may not read NodePodProbes), the result
+    is that of the pod's condition, if this probe owns it.
+    """
+    context = trace.context
+    pod = context.pod
+    reason = trace.end.reason if trace.end is not None else ""
+    result = context.result
+    if (
+        reason == REASON_PAUSED
+        or pod.finished
+        or (result is None and (pod.deleting or context.snapshot.node_pod_probes is None))
+    ):
+        result = _shown_by_condition(context)
+    shown = _Shown(PENDING, "", "", "")
+    if result is not None:
+        since = result.last_transition_time or ""
+        shown = _Shown(result.state, since, result.last_probe_time or "", result.message or "")
+    elif pod.finished:
+        message = f"The pod has finished ({pod.phase})."
+        return shown._replace(state=ProbeState.UNKNOWN, message=message)
+    if trace.end is None or not _hides_result(context, reason):
+        return shown
+    message = trace.end.text
+    if reason == REASON_CONTAINER_FINISHED:
+        message = f"exit code {pod.exit_codes[context.probe.container_name]}"
+    since = ""
+    if context.of_condition is not None:
+        since = context.of_condition.last_transition_time or ""
+    return shown._replace(state=ProbeState.UNKNOWN, since=since, message=message)
+
+
+def _hides_result(context: ProbeContext, reason: str) -> bool:
+    """Whether the end of a trace, with this reason, makes the state Unknown whatever the node's result is."""
+    if reason == REASON_DAEMON_STALE and context.result is not None:
+        return context.claim is None or not context.claim.keeps_when_stale
+    return reason == REASON_CONTAINER_FINISHED or reason in LEFT_OUT_REASONS
 
 
 def _shown_by_condition(context: ProbeContext) -> ContainerProbeState | None:
@@ -253,14 +314,21 @@ def _shown_by_condition(context: ProbeContext) -> ContainerProbeState | None:
     return context.of_condition
 
 
-def _counts(pods: Sequence[PodView]) -> CountsView:
+def _counts(pods: Collection[Sequence[ResultView]]) -> CountsView:
     """Count as the marker's status: the result of a probe before its last edit does not count."""
-    states = [{"" if result.outdated else result.state for result in pod.results} for pod in pods]
-    failed = sum(ProbeState.FAILED in of_pod for of_pod in states)
-    succeeded = sum(of_pod == {ProbeState.SUCCEEDED} for of_pod in states)
-    return CountsView(
-        pods=len(pods), succeeded=succeeded, failed=failed, unknown=len(pods) - failed - succeeded
-    )
+    succeeded = 0
+    failed = 0
+    pending = 0
+    for results in pods:
+        states = {PENDING if result.outdated else result.state for result in results}
+        if ProbeState.FAILED in states:
+            failed += 1
+        elif states == {ProbeState.SUCCEEDED}:
+            succeeded += 1
+        elif ProbeState.UNKNOWN not in states:
+            pending += 1
+    unknown = len(pods) - failed - succeeded
+    return CountsView(len(pods), succeeded, failed, unknown, pending)
 
 
 def _probe_view(probe: PodContainerProbe) -> ProbeView:

@@ -4,7 +4,7 @@ Links are in the order in which a result comes about. The first link that is not
 depend on it. The manager's own functions compute the desired state of each link.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -12,12 +12,13 @@ from kruise_probe.api.pods import Mark, Pod
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.controllers.claims import claims_of, conflicts_of
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import is_virtual, left_out_of, reported_without_room
+from kruise_probe.controllers.limits import left_out_of, reported_without_room
 from kruise_probe.controllers.marking import states_of_conditions
 from kruise_probe.hints.selectors import why_not
 from kruise_probe.inspection import result_links, spec_links
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, ok, waiting
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 
 
 class ProbeTrace(NamedTuple):
@@ -46,32 +47,37 @@ def contexts_of(snapshot: Snapshot, pod: SeenPod, marker: CompiledMarker) -> lis
     source = snapshot.sources[marker.key]
     markers = snapshot.matching.markers_of(pod)
     claims = claims_of(markers)
-    virtual = is_virtual((snapshot.nodes or {}).get(pod.node))
-    of_conditions = states_of_conditions(pod, claims)
-    results = of_conditions if virtual else snapshot.node_index.states_of(pod, ())
-    entry = snapshot.node_index.view(pod.node).entries.get(pod.uid)
-    planned = [probe.name for probe in (entry and entry.probes) or ()]
-    left_out = left_out_of(pod, markers, reported_without_room(pod, markers, planned))
+    unclaimed = {claim.name: claim for claim in claims.claims}
     conflicts = conflicts_of(marker, claims)
-    by_name = {claim.name: claim for claim in claims.claims} if not marker.deleting else {}
-    return [
-        ProbeContext(
+    of_conditions = states_of_conditions(pod, claims)
+    entry = snapshot.node_index.view(pod.node).entries.get(pod.uid)
+    virtual = snapshot.is_virtual(pod)
+    results = of_conditions
+    left_out = None
+    if not virtual:
+        results = snapshot.node_index.states_of(pod, ())
+        planned = [probe.name for probe in entry.probes] if entry is not None else []
+        no_room = reported_without_room(pod, markers, planned)
+        left_out = left_out_of(pod, markers, no_room).get(marker.key.name)
+    contexts = []
+    for probe in source.spec.probes:
+        name = f"{marker.key.name}#{probe.name}"
+        context = ProbeContext(
             snapshot=snapshot,
             pod=pod,
             source=source,
             marker=marker,
             probe=probe,
-            claim=by_name.pop(name, None),  # of probes with the same name, the first gets the claim
+            claim=unclaimed.pop(name, None),  # the second of two probes with one name has no claim
             conflicts=tuple(conflict for conflict in conflicts if conflict.probe == probe.name),
             virtual=virtual,
             entry=entry,
             result=results.get(name),
             of_condition=of_conditions.get(name),
-            left_out=None if virtual else left_out.get(marker.key.name),
+            left_out=left_out,
         )
-        for probe in source.spec.probes
-        for name in (f"{marker.key.name}#{probe.name}",)
-    ]
+        contexts.append(context)
+    return contexts
 
 
 def is_of_another(pod: Pod, mark: Mark) -> bool:
@@ -82,7 +88,8 @@ def is_of_another(pod: Pod, mark: Mark) -> bool:
 def _links(context: ProbeContext) -> list[Link]:
     """The links up to the first that is not OK. If that waits for a write and no manager leads, the manager is the end."""
     links: list[Link] = []
-    for link_of in _ON_VIRTUAL_NODES if context.virtual else _ON_NODES:
+    order = _ON_VIRTUAL_NODES if context.virtual else _ON_NODES
+    for link_of in order:
         links.append(link_of(context))
         if links[-1].state is not LinkState.OK:
             break
@@ -121,42 +128,65 @@ def readiness_gates_of(snapshot: Snapshot, pod: SeenPod) -> list[Link]:
     Without a writer the pod never becomes ready. Another component may write a gate that no probe writes, so such a
     gate is only broken if a marker that does not select the pod writes it, or a probe of the pod writes a similar name.
     """
-    writers: dict[str, str] = {}
-    elsewhere: dict[str, CompiledMarker] = {}
     if not pod.readiness_gates:
         return []
-    markers = [each for each in snapshot.compiled.values() if each.key.namespace == pod.namespace]
-    for marker in sorted(markers, key=lambda each: each.order):
-        for probe in marker.probes if not marker.deleting else ():
-            if not marker.selector.matches(pod.labels):
+    writers: dict[str, str] = {}
+    elsewhere: dict[str, CompiledMarker] = {}
+    for marker in snapshot.markers_in(pod.namespace):
+        if marker.deleting:
+            continue
+        selects = marker.selector.matches(pod.labels)
+        for probe in marker.probes:
+            if not selects:
                 elsewhere.setdefault(probe.condition_type, marker)
             elif probe.condition_type:
                 writers.setdefault(probe.condition_type, f"{marker.key.name}#{probe.probe}")
-    return [_readiness_gate(pod, each, writers, elsewhere) for each in sorted(pod.readiness_gates)]
+    links = []
+    for gate in sorted(pod.readiness_gates):
+        if gate in writers:
+            links.append(_written_gate(pod, gate, writers[gate]))
+        else:
+            links.append(
+                _unwritten_gate(pod, gate, did_you_mean(gate, writers), elsewhere.get(gate))
+            )
+    return links
 
 
-def _readiness_gate(
-    pod: Pod, gate: str, writers: Mapping[str, str], elsewhere: Mapping[str, CompiledMarker]
-) -> Link:
-    name = "readiness gate"
+READINESS_GATE: Final = "readiness gate"
+
+
+def _written_gate(pod: Pod, gate: str, writer: str) -> Link:
+    text = f"{_status_of(pod, gate)}, written by {writer}"
+    if _is_open(pod, gate):
+        return ok(READINESS_GATE, text)
+    return waiting(READINESS_GATE, "GateClosed", text)
+
+
+def _unwritten_gate(pod: Pod, gate: str, typo: str, elsewhere: CompiledMarker | None) -> Link:
+    """The link of a gate that no probe of the pod writes: `typo` is a similar condition, `elsewhere` another marker's."""
+    status = _status_of(pod, gate)
+    text = f"{status}; no probe of this pod writes it"
+    if _is_open(pod, gate):
+        return ok(READINESS_GATE, text)
+    if pod.condition(gate) is not None or not (elsewhere or typo):
+        text += "; the pod is not Ready until this gate is True"
+        return waiting(READINESS_GATE, "GateOfOthers", text)
+    if elsewhere is None:
+        text = f"{status}, and no probe writes it.{typo}"
+        return broken(READINESS_GATE, "GateUnwritten", text)
+    why = why_not(elsewhere.selector, pod.labels)
+    text = f"{status}: only PodProbeMarker {elsewhere.key.name} writes it, but does not select the pod: {why}"
+    remedy = "correct the labels of the pod, or create another marker, because a selector cannot be changed"
+    return broken(READINESS_GATE, "GateUnwritten", text, remedy)
+
+
+def _status_of(pod: Pod, gate: str) -> str:
     condition = pod.condition(gate)
-    status = f"is {condition.status}" if condition else "is missing on the pod"
-    is_open = condition is not None and condition.status == "True"
-    if gate in writers:
-        text = f"{gate} {status}, written by {writers[gate]}"
-        return ok(name, text) if is_open else waiting(name, "GateClosed", text)
-    text = f"{gate} {status}; no probe of this pod writes it"
-    if is_open:
-        return ok(name, text)
-    if condition is None and (marker := elsewhere.get(gate)):
-        why = why_not(marker.selector, pod.labels)
-        text = f"{gate} {status}: only PodProbeMarker {marker.key.name} writes it, but does not select the pod: {why}"
-        return broken(
-            name,
-            "GateUnwritten",
-            text,
-            "correct the labels of the pod, or create another marker, because a selector cannot be changed",
-        )
-    if condition is None and (hint := did_you_mean(gate, writers)):
-        return broken(name, "GateUnwritten", f"{gate} {status}, and no probe writes it.{hint}")
-    return waiting(name, "GateOfOthers", f"{text}; the pod is not Ready until this gate is True")
+    if condition is None:
+        return f"{gate} is missing on the pod"
+    return f"{gate} is {condition.status}"
+
+
+def _is_open(pod: Pod, gate: str) -> bool:
+    condition = pod.condition(gate)
+    return condition is not None and condition.status == "True"

@@ -58,6 +58,7 @@ class ResultView(JsonView, frozen=True):
 
     `labels` and `annotations` are those of the pod that this probe owns. `outdated`: the result is that of the probe
     before its last edit. `notWritten` are values of its keys that no result wrote, such as those of a backup or a template.
+    `remedy`: what to do about a failure whose cause is known, such as a port that nothing listens on.
     """
 
     probe: str
@@ -69,6 +70,7 @@ class ResultView(JsonView, frozen=True):
     annotations: dict[str, str]
     outdated: bool
     not_written: dict[str, str]
+    remedy: str = ""
 
 
 class PodView(JsonView, frozen=True):
@@ -82,12 +84,16 @@ class PodView(JsonView, frozen=True):
 
 
 class CountsView(JsonView, frozen=True):
-    """Probed pods by state. A pod is failed if any probe is Failed, succeeded if all are, otherwise unknown."""
+    """Probed pods by state. A pod is failed if any probe is Failed, succeeded if all are, otherwise unknown.
+
+    Of the unknown pods, those are `pending` that have no Unknown probe: they wait for a first result.
+    """
 
     pods: int
     succeeded: int
     failed: int
     unknown: int
+    pending: int = 0
 
 
 class MarkerView(JsonView, frozen=True):
@@ -102,4 +108,7 @@ class MarkerView(JsonView, frozen=True):
 
 
 class StatusView(SnapshotView, frozen=True, kw_only=True):
+    """`counts` has each pod once, with the probes of all markers."""
+
+    counts: CountsView
     markers: list[MarkerView]

@@ -18,8 +18,8 @@ from kruise_probe.api.v1alpha1 import MAX_PROBES
 from kruise_probe.controllers.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.controllers.compiled import CompiledProbe
 from kruise_probe.hints.selectors import (
+    corrected,
     distance,
-    misses_by_typos,
     selector_text,
     unmet,
     why_not,
@@ -149,7 +149,7 @@ def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
     # The pods of other markers may be in another repository.
     folder = PurePath(marker.file).parent
     is_beside = any(PurePath(template.file).parent == folder for template in templates)
-    if not (contents.all_pods and is_beside) and not misses_by_typos(selector, labels):
+    if not (contents.all_pods and is_beside) and not corrected(selector, labels):
         return
     message = (
         f"matches no pod template of these files; the closest is {closest.place}: "

@@ -159,13 +159,18 @@ class ProblemSummary(NamedTuple):
 
 
 def summaries(view: StatusView) -> list[ProblemSummary]:
-    """The problems that need action, one for each kind of problem of a marker."""
+    """The problems that need action, and failures with a known cause: one for each kind of problem of a marker."""
     pods: dict[tuple[str, str, str], list[str]] = {}
     for marker in view.markers:
         for problem in marker.problems:
             if problem.severity == LinkState.BROKEN or problem.reason == "NoPods":
                 subject = f"{marker.name}#{problem.probe}" if problem.probe else marker.name
                 pods.setdefault((subject, problem.message, problem.remedy), []).append(problem.pod)
+        for pod in marker.pods:
+            for result in pod.results:
+                if result.remedy:
+                    key = (f"{marker.name}#{result.probe}", result.state, result.remedy)
+                    pods.setdefault(key, []).append(pod.name)
     return [
         ProblemSummary(f"{subject}{_where(names)}: {message}", remedy)
         for (subject, message, remedy), names in pods.items()

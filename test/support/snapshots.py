@@ -22,7 +22,8 @@ from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.plan import plan_steps
-from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
+from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.workqueue.slices import at_once
 
 NOW = datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)

@@ -66,7 +66,7 @@ EXPLAIN, STATUS = "explain web", "status"
 MISTAKES = {
     "selector": (
         [pod(), marker(app="wbe")],
-        STATUS, ["NoPods", "closest is pod web", "did you mean 'web'?", "create another marker", ":\n       kubectl get pods -n"],
+        STATUS, ["NoPods", "closest is pod web", "did you mean 'web'?", "the selector requires app=wbe, but the pod has app=web", "delete the marker and create it with app=web", ":\n       kubectl get pods -n"],
     ),
     "container": (
         [pod(), marker(container="mian")],
@@ -78,7 +78,19 @@ MISTAKES = {
     ),
     "port-without-listener": (
         [pod(), marker(tcpSocket={"port": 7999})],
-        EXPLAIN, ["connect: connection refused (nothing listens on this port", "correct the port"],
+        EXPLAIN, ["connect: connection refused;", "-> nothing listens on this port", "correct the port"],
+    ),
+    "port-without-listener-in-status": (
+        [pod(), marker(tcpSocket={"port": 7999})],
+        STATUS, ["hint: Failed  web (checked)", "nothing listens on this port"],
+    ),
+    "pipe": (
+        [pod(), marker(exec=script("idel.sh | wc -l"))],
+        EXPLAIN, ["-> the exit code is that of wc, which is 0 also if idel.sh fails"],
+    ),
+    "one-string": (
+        [pod(), marker(exec={"command": ["cat mood; grep -q 'fine day' mood"]})],
+        EXPLAIN, ["""run it in a shell: ["sh", "-c", "cat mood; grep -q 'fine day' mood"]"""],
     ),
     "program": (
         [pod(), marker(exec={"command": ["idel.sh"]})],
@@ -86,7 +98,7 @@ MISTAKES = {
     ),
     "program-in-a-script": (
         [pod(), marker(exec=script("idel.sh --now"))],
-        EXPLAIN, ["idel.sh: not found (the container has no such program: correct its name, or add it"],
+        EXPLAIN, ["idel.sh: not found;", "-> the container has no such program: correct its name, or add it"],
     ),
     "crlf": (
         [pod("sh", "-c", WRITE_CRLF), marker(exec={"command": ["./check.sh"]})],
@@ -94,11 +106,11 @@ MISTAKES = {
     ),
     "crlf-in-a-script": (
         [pod("sh", "-c", WRITE_CRLF), marker(exec=script("./check.sh"))],
-        EXPLAIN, ["./check.sh: not found (the container has no such file, or no interpreter", "CRLF line ends"],
+        EXPLAIN, ["./check.sh: not found;", "-> the container has no such file, or no interpreter", "CRLF line ends"],
     ),
     "slow-script": (
         [pod(), marker(exec=script("sleep 60"))],
-        EXPLAIN, ["command timed out after 1s", "make the command faster, or raise timeoutSeconds (default 1)"],
+        EXPLAIN, ["times out after 1 s", "make the command faster, or raise timeoutSeconds (default 1)"],
     ),
     "pattern": (
         [pod(), marker(exec=script("echo players: seven"), policies=(SEVEN,))],

@@ -68,7 +68,7 @@ async def test_output_for_programs_contains_the_newest_results(
     assert ran.out.startswith("{") == (form == "json")
     view = load(ran.out)
     (marker,) = view["markers"]
-    assert marker["counts"] == {"pods": 1, "succeeded": 1, "failed": 0, "unknown": 0}
+    assert marker["counts"] == {"pods": 1, "succeeded": 1, "failed": 0, "unknown": 0, "pending": 0}
     (result,) = marker["pods"][0]["results"]
     assert (result["state"], result["message"]) == ("Succeeded", "fine")
     assert marker["problems"] == view["notes"] == []

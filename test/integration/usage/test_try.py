@@ -43,11 +43,15 @@ def with_policies(name: str = "web", **more: Any) -> Json:
 async def test_output_has_state_message_and_marks_of_each_probe(tmp_path: Path) -> None:
     ran, _ = await try_it(tmp_path, "web-0", markers=[with_policies()])
     assert (ran.code, ran.err) == (0, "")
-    first, probe, marks, message = ran.out.splitlines()
+    first, probe, *fields = ran.out.splitlines()
     assert first == "default/web-0 on node-1: 1 of 1 probe succeeded"
     assert probe.startswith("  healthy  Succeeded in 0.")
-    assert marks == "    marks    healthy=True, idle=true, busy-, cost=-5"
-    assert message == "    message  full"
+    assert fields == [
+        "    condition    example.com/healthy=True",
+        "    labels       idle=true, busy-",
+        "    annotations  example.com/cost=-5",
+        "    message      full",
+    ]
 
 
 async def test_json_has_the_marks_and_null_for_removed_ones(tmp_path: Path) -> None:
@@ -66,6 +70,7 @@ async def test_json_has_the_marks_and_null_for_removed_ones(tmp_path: Path) -> N
         "labels": {"idle": "true", "busy": None},
         "annotations": {"example.com/cost": "-5"},
         "remedy": "",
+        "notes": [],
     }
 
 
@@ -101,8 +106,9 @@ async def test_file_is_tried_as_if_it_were_applied(tmp_path: Path) -> None:
     del file["metadata"]["namespace"]
     ran, _ = await try_it(tmp_path, "web-0 -f marker.yaml", file, markers=[older])
     assert ran.code == 0
-    assert "note: label 'idle' of probe 'healthy' belongs to probe 'mine'" in ran.out
-    assert "healthy=True, busy-" in ran.out
+    assert "note         label 'idle' of probe 'healthy' belongs to probe 'mine'" in ran.out
+    assert "healthy=True" in ran.out
+    assert "busy-" in ran.out
     assert "idle=" not in ran.out
 
 

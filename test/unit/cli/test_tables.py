@@ -21,13 +21,18 @@ from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 from support.wire import Json
 
 from kruise_probe.api.times import age
+from kruise_probe.cli.attempt_text import attempt_lines
+from kruise_probe.cli.explanation_text import explanation_lines
 from kruise_probe.cli.main import run
 from kruise_probe.cli.screen import Scroll
-from kruise_probe.cli.tables import attempt_lines, explanation_lines, screen_text, status_lines
+from kruise_probe.cli.tables import status_lines
 from kruise_probe.cli.terminal import Terminal, cells, head
+from kruise_probe.cli.watch_text import screen_text
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import explanation
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.result_links import NOTHING_LISTENS
+from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import StatusView
 
@@ -102,7 +107,8 @@ def crashing(name: str, number: int) -> SeenPod:
     uid = f"00000000-0000-4000-8000-{number:012}"
     message = f"back-off {10 * number}s restarting failed container=main pod={name}_default({uid})"
     waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
-    return seen_pod(healthy_pod(name), containers={"main": waiting})
+    ended = {"terminated": {"exitCode": 1}}
+    return seen_pod(healthy_pod(name), containers={"main": waiting}, last={"main": ended})
 
 
 def test_equal_problems_of_many_pods_and_probes_are_one_paragraph() -> None:
@@ -112,13 +118,40 @@ def test_equal_problems_of_many_pods_and_probes_are_one_paragraph() -> None:
     assert text.splitlines()[1:8] == [
         "  broken: ContainerNotRunning  pod-0, pod-1, pod-2 and 6 more pods (a, b)",
         "    container main is not running: CrashLoopBackOff: back-off 0s restarting",
-        "    failed container=main",
+        "    failed container=main; last attempt: Terminated, exit code 1",
         "    -> find out why it does not run:",
         "       kubectl describe pod pod-0 -n default",
         "       kubectl logs pod-0 -n default -c main",
         "  POD    PROBE  STATE    SINCE  LAST  NODE    MARKS  MESSAGE",
     ]
     assert " ".join(text.splitlines()[8].split()) == "pod-0 a Pending node-1 ContainerNotRunning"
+
+
+REFUSED = state_wire(state="Failed", message="dial tcp 127.1.0.1:81: connect: connection refused")
+PORT = probe_wire(handler={"tcpSocket": {"port": 81}})
+
+
+@cases(
+    "there lines",
+    hint_for_a_port_that_nobody_serves=(
+        {"markers": [marker(probes=[PORT])], "states": [REFUSED]},
+        [
+            "default/web  app=web  2 pods: 0 succeeded, 2 failed, 0 unknown",
+            "  hint: Failed  a, b (healthy)",
+            f"    {NOTHING_LISTENS}",
+        ],
+    ),
+    pending_as_in_the_row=(
+        {"states": []},
+        ["default/web  app=web  2 pods: 0 succeeded, 0 failed, 2 pending"],
+    ),
+)
+def test_head_of_a_marker_and_hints(there: Json, lines: list[str]) -> None:
+    state = there["states"][0]["state"] if there["states"] else "Unknown"
+    shown = [condition_wire("example.com/healthy", {"Failed": "False"}.get(state, "Unknown"))]
+    pods = [healthy_pod(name, conditions=shown) for name in "ab"]
+    text = status_text(snapshot(pods=pods, **there)).splitlines()
+    assert [line for line in text if line in lines] == lines
 
 
 def test_limit_of_problems_counts_causes() -> None:
@@ -175,7 +208,7 @@ def screen(view: StatusView, width: int, height: int, scroll: Scroll | None = No
 
 def test_watch_shows_everything_if_it_fits_and_markers_with_problems_first() -> None:
     lines = screen(watched(), 80, 60)
-    assert lines[0].endswith("Z  3 markers, 36 pods: 24 succeeded, 0 failed, 12 unknown")
+    assert lines[0].endswith("Z  3 markers, 36 pods: 24 succeeded, 0 failed, 12 pending")
     assert lines[2].startswith("default/zebra  app=zebra  12 pods")
     assert lines[3].startswith("  broken: ContainerNotFound  zebra-0, zebra-1, zebra-2 and 9")
     assert [line.split()[0] for line in lines if line.startswith("default/")] == [
@@ -282,6 +315,7 @@ SELECTED = ("  Running on node-1", "", "web selects it: app=web", "  healthy  ex
             "                          -> check",
             "                             kubectl",
             "                             kubectl",
+            "                             https://kruise-probe.github.io/kruise-probe/reasons.html#entrymissing",
             "            last result   Succeeded: fine",
         ],
     ),
@@ -321,7 +355,7 @@ def test_explanation_lists_markers_that_do_not_select_the_pod(
     other = marker(name="other", selector={"matchLabels": {"app": "wbe"}})
     there = snapshot(markers=[other, *([marker()] if selected else [])])
     text = explanation_text(there, wide=wide)
-    assert ("other: it requires app=wbe" in text) is listed
+    assert ("other: the selector requires app=wbe" in text) is listed
     assert ("no PodProbeMarker selects this pod" in text) is not selected
 
 
@@ -403,11 +437,23 @@ def attempts(
             AttemptView(
                 marker=each.partition("#")[0], probe=each.partition("#")[2], container_name="main", check="exec true",
                 state=state, message=message, duration_seconds=0.123, pod_condition_type="example.com/idle",
-                condition_status="True", labels={"example.com/role": "main", "old": None}, annotations={"cost": "-5"}, remedy=remedy,
+                condition_status="True", labels={"example.com/role": "main", "old": None}, annotations={"cost": "-5"}, remedy=remedy, notes=[],
             )
             for each in names
         ],
     )  # fmt: skip
+
+
+def test_attempt_names_condition_labels_and_annotations() -> None:
+    tried = attempts("web#idle", remedy="start it")
+    assert list(attempt_lines(tried, Terminal()))[2:] == [
+        "  idle  Succeeded in 0.12s",
+        "    condition    example.com/idle=True",
+        "    labels       example.com/role=main, old-",
+        "    annotations  cost=-5",
+        "    message      fine",
+        "    -> start it",
+    ]
 
 
 def test_attempts_of_several_markers_name_the_marker() -> None:

@@ -6,8 +6,8 @@ from support.cases import cases
 
 from kruise_probe.api.labels import LabelSelector, Selector, compile_selector, parse_selector
 from kruise_probe.hints.selectors import (
+    corrected,
     distance,
-    misses_by_typos,
     selector_text,
     unmet,
     why_not,
@@ -93,25 +93,25 @@ def test_empty_selector_reports_that_it_selects_no_pod() -> None:
 )
 def test_why_not_suggests_the_closest_key_or_value(text: str, why: str) -> None:
     found = why_not(parse_selector(text), {"app": "web"})
-    assert found == f"it requires {why}"
+    assert found == f"the selector requires {why}"
 
 
 @cases(
     "labels found",
-    typo_in_a_value=({"app": "wbe", "tier": "front"}, True),
-    typo_in_a_key=({"ap": "web", "tier": "front"}, True),
-    and_something_else=({"app": "wbe", "tier": "back"}, False),
-    selected=({"app": "web", "tier": "front"}, False),
-    no_labels=({}, False),
+    typo_in_a_value=({"app": "wbe", "tier": "front"}, "app=wbe"),
+    typo_in_a_key=({"ap": "web", "tier": "front"}, "ap=web"),
+    and_something_else=({"app": "wbe", "tier": "back"}, ""),
+    selected=({"app": "web", "tier": "front"}, ""),
+    no_labels=({}, ""),
 )
-def test_typos_are_told_from_other_labels(labels: dict[str, str], found: bool) -> None:
+def test_typos_are_told_from_other_labels(labels: dict[str, str], found: str) -> None:
     wanted = compile_selector(LabelSelector(match_labels={"app": "web", "tier": "front"}))
-    assert misses_by_typos(wanted, labels) == found
+    assert corrected(wanted, labels) == found
 
 
 def test_a_value_that_a_selector_excludes_is_no_typo() -> None:
     excludes = selector({"key": "app", "operator": "NotIn", "values": ["web", "wbe"]})
-    assert not misses_by_typos(excludes, {"app": "web"})
+    assert not corrected(excludes, {"app": "web"})
 
 
 def test_distance_prefers_typos_then_common_keys_then_met_requirements() -> None:

@@ -11,6 +11,7 @@ from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.inspection.attempts import (
     HOST_NETWORK,
+    NOTHING_LISTENS_HERE,
     AttemptsView,
     TrialResult,
     attempts_view,
@@ -18,7 +19,8 @@ from kruise_probe.inspection.attempts import (
     not_run,
 )
 from kruise_probe.inspection.link import Link, ProbeContext
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import contexts_of
 
 
@@ -164,19 +166,27 @@ def test_probe_that_could_not_run_from_here_has_no_marks_and_no_note_on_its_valu
     no_program=(ProbeState.FAILED, "sh: pgrep: not found", "the container has no such program"),
     no_start=(ProbeState.UNKNOWN, "ExecImpossible: exec format error", "begin the script with"),
 )
-def test_try_has_notes_on_values_and_programs_that_are_missing(
+def test_attempt_has_its_own_notes_and_its_remedy(
     state: ProbeState, message: str, note: str
 ) -> None:
-    first, second = view(with_policies(PLAYERS), result=TrialResult(state, message)).notes
-    assert (first, second.startswith(f"web#healthy: {note}")) == ("a note", True)
+    found = view(with_policies(PLAYERS), result=TrialResult(state, message))
+    (attempt,) = found.attempts
+    assert found.notes == ["a note"]
+    assert " ".join([*attempt.notes, attempt.remedy]).strip().startswith(note)
 
 
 def test_try_shows_the_stderr_of_a_command_that_succeeded() -> None:
     result = TrialResult(ProbeState.SUCCEEDED, "0", stderr="sh: 1: pgrep: not found\nbye")
-    _, note = view(with_policies(), result=result).notes
-    assert note.startswith(
-        "web#healthy: the command succeeded, but stderr is not empty: sh: 1: pgrep: not found bye (the container has no such program"
-    )
+    (attempt,) = view(with_policies(), result=result).attempts
+    text = "the command succeeded, but stderr is not empty: sh: 1: pgrep: not found bye"
+    assert attempt.notes == [text]
+    assert attempt.remedy.startswith("the container has no such program")
+
+
+def test_durations_are_rounded_to_milliseconds() -> None:
+    result = TrialResult(ProbeState.SUCCEEDED, "0", 0.007687795000038022)
+    (attempt,) = view(with_policies(), result=result).attempts
+    assert attempt.duration_seconds == 0.008
 
 
 PAUSED = {PAUSED_ANNOTATION: "true"}
@@ -196,9 +206,11 @@ def test_paused_probe_is_tried_with_a_note_and_without_marks(
     assert found.attempts[0].pod_condition_type == ""
 
 
-def test_host_network_is_a_note_and_a_refusal_by_the_loopback_address_is_none() -> None:
+def test_host_network_is_a_note_and_a_port_that_refuses_has_a_remedy() -> None:
     wire = pod_wire("web-0")
     wire["spec"]["hostNetwork"] = True
     marker = marker_wire(probes=[probe_wire(handler={"tcpSocket": {"port": 80}})])
     refused = TrialResult(ProbeState.FAILED, "connect: connection refused")
-    assert view(marker, pod=seen_pod(wire), result=refused).notes == ["a note", HOST_NETWORK]
+    found = view(marker, pod=seen_pod(wire), result=refused)
+    assert found.notes == ["a note", HOST_NETWORK]
+    assert found.attempts[0].remedy == NOTHING_LISTENS_HERE

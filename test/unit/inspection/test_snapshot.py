@@ -14,7 +14,7 @@ from support.snapshots import FRESH, NOW, healthy_pod, seen_pod, snapshot
 from support.wire import Json
 
 from kruise_probe.api.times import format_micro_time
-from kruise_probe.inspection.snapshot import MAX_MESSAGE, SEEN_PODS, SeenPod
+from kruise_probe.inspection.seen_pods import MAX_MESSAGE, SEEN_PODS, SeenPod
 
 
 def decoded(wire: Json) -> SeenPod:

@@ -19,7 +19,8 @@ from support.wire import Json
 from kruise_probe.api.core import Probe
 from kruise_probe.hints.commands import handler_text
 from kruise_probe.inspection.explanation import explanation
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import MarkerView
 
@@ -32,21 +33,31 @@ def only(there: Snapshot) -> MarkerView:
 
 
 COUNTED = {
-    "succeeded": ([state_wire()], (1, 0, 0)),
-    "failed": ([state_wire(state="Failed")], (0, 1, 0)),
-    "unknown": ([state_wire(state="Unknown")], (0, 0, 1)),
-    "pending": ([], (0, 0, 1)),
-    "succeeded-before-an-edit": ([state_wire(probe_hash="0")], (0, 0, 1)),
-    "failed-before": ([state_wire(state="Failed", probe_hash="0")], (0, 0, 1)),
+    "succeeded": ([state_wire()], (1, 0, 0, 0)),
+    "failed": ([state_wire(state="Failed")], (0, 1, 0, 0)),
+    "unknown": ([state_wire(state="Unknown")], (0, 0, 1, 0)),
+    "pending": ([], (0, 0, 1, 1)),
+    "succeeded-before-an-edit": ([state_wire(probe_hash="0")], (0, 0, 1, 1)),
+    "failed-before": ([state_wire(state="Failed", probe_hash="0")], (0, 0, 1, 1)),
 }
 
 
 @cases("state counted", **COUNTED)
 def test_pods_are_counted_by_the_states_of_all_probes(
-    state: list[Json], counted: tuple[int, int, int]
+    state: list[Json], counted: tuple[int, int, int, int]
 ) -> None:
     counts = only(snapshot(states=state)).counts
-    assert (counts.pods, counts.succeeded, counts.failed, counts.unknown) == (1, *counted)
+    assert msgspec.structs.astuple(counts) == (1, *counted)
+
+
+def test_all_markers_together_count_each_pod_once() -> None:
+    there = snapshot(
+        markers=[marker(), marker(name="other"), marker(name="third")],
+        pods=[healthy_pod("a"), healthy_pod("b"), healthy_pod("c", phase="Succeeded")],
+        states=[state_wire(), state_wire("other#healthy", state="Failed")],
+    )
+    counts = status_view(there, there.markers, []).counts
+    assert msgspec.structs.astuple(counts) == (2, 0, 2, 0, 0)
 
 
 @cases(
@@ -213,18 +224,31 @@ def test_condition_of_another_probe_is_no_result() -> None:
 
 
 @cases(
-    "labels closest",
-    no_pods=([], "the namespace has no pods"),
-    another_value=([{}, {"app": "shop"}], "closest is pod b: "),
-    typo=([{"app": "shop"}, {"ap": "web"}], "closest is pod b: "),
+    "labels closest create",
+    no_pods=([], "the namespace has no pods", "the labels of its pods"),
+    another_value=(
+        [{}, {"app": "shop"}],
+        "closest is pod b: the selector requires app=web, but the pod has app=shop",
+        "the labels of its pods",
+    ),
+    typo=(
+        [{"app": "shop"}, {"app": "wbe"}],
+        "closest is pod b: the selector requires app=web, but the pod has app=wbe (did you mean 'wbe'?)",
+        "app=wbe",
+    ),
+    typo_in_a_key=([{"app": "shop"}, {"ap": "web"}], "closest is pod b: ", "ap=web"),
 )
 def test_marker_without_pods_shows_its_selector_and_the_closest_pod(
-    labels: list[Json], closest: str
+    labels: list[Json], closest: str, create: str
 ) -> None:
     pods = [healthy_pod(name, labels=each) for name, each in zip("ab", labels, strict=False)]
     (problem,) = only(snapshot(pods=pods)).problems
     assert (problem.severity, problem.link, problem.reason) == ("waiting", "selector", "NoPods")
     assert problem.message.startswith(f"no pod of namespace default has app=web; {closest}")
+    assert problem.remedy.startswith(
+        f"if the selector is wrong, delete the marker and create it with {create} in its selector, which cannot be changed; "
+        "otherwise label the pod template as the selector requires; "
+    )
 
 
 HELD = marker(deleting=True, finalizers=["kruise.io/node-pod-probe-cleanup"])
@@ -287,7 +311,7 @@ def test_reserved_label_is_a_problem_unless_allowed() -> None:
 
 def test_view_has_the_documented_fields() -> None:
     view = status_view(snapshot(), (), [])
-    assert list(msgspec.to_builtins(view)) == ["version", "time", "notes", "markers"]
+    assert list(msgspec.to_builtins(view)) == ["version", "time", "notes", "counts", "markers"]
     of_marker = only(snapshot())
     documented = Path(__file__).parents[2] / "data" / "status-view.json"
     assert msgspec.to_builtins(of_marker) == json.loads(documented.read_text())

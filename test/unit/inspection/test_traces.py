@@ -134,6 +134,14 @@ ENDS = {
         of_pod(containers=[container_wire("other")], init_containers=[container_wire("main")]),
         "container ContainerNotProbed broken", "set containerName to",
     ),
+    "image-missing": (
+        {"seen": [seen_pod(healthy_pod(), containers={"main": {"waiting": {"reason": "ErrImagePull"}}})]},
+        "container ContainerNotCreated broken", "main is not running: ErrImagePull; find out why the runtime has not created the container: kubectl describe pod web-0 -n default",
+    ),
+    "crashed": (
+        {"seen": [seen_pod(healthy_pod(), containers={"main": {"terminated": {"exitCode": 3}}})]},
+        "container ContainerNotRunning broken", "kubectl logs web-0 -n default -c main",
+    ),
     "startup-probe": (of_pod(containers=[container_wire(startup_probe=True)]), "container ContainerNotStarted waiting", "startupProbe"),
     "no-port-names": (probing(handler={"httpGet": {"port": "web"}}), "port PortNameUnknown broken", "it declares no ports with a name"),
     "no-entry": (unplanned(), "NodePodProbe EntryMissing broken", "does not contain"),
@@ -164,6 +172,10 @@ ENDS = {
     ),
     "too-large": (unplanned(**probing(handler=LARGE)), "NodePodProbe EntryTooLarge broken", ""),
     "no-daemon": ({"renewed": None, "states": []}, "daemon NoDaemon broken", "no daemon runs"),
+    "gate-of-the-daemon": (
+        {"renewed": None, "states": []}, "daemon NoDaemon broken",
+        "read its log, also of a Running pod: a daemon whose feature gate is closed starts nothing, and one with a wrong flag ends: kubectl",
+    ),
     "silent": ({"renewed": OLD, "states": []}, "daemon ProbeDaemonStale broken", "has not renewed its Lease since"),
     "no-result": (EARLY, "result NoResultYet waiting", "within 26 s"),
     "overdue": ({"states": []}, "result ResultOverdue broken", "No result 91 s after"),
@@ -178,7 +190,7 @@ ENDS = {
     "ends-by-itself": (unknown("ContainerRestarted: no result yet"), "result ContainerRestarted waiting", "no result yet"),
     "exec-stuck": (
         failed("command timed out after 1s (ExecStuck: it runs every 8 s; make it faster)"),
-        "result ExecStuck broken", "timed out after 1s; it runs every 8 s; make the command faster, or raise timeoutSeconds (default 1)",
+        "result ExecStuck broken", "times out after 1 s each time, so it runs less often; make the command faster, or raise timeoutSeconds (default 1)",
     ),
     "condition-behind": ({"states": [state_wire(state="Failed")]}, "condition ConditionBehind broken", "is True, but the result is Failed"),
     "result-new": (JUST_NOW, "condition ResultNew waiting", "not written this result yet"),
@@ -327,6 +339,7 @@ def test_pattern_over_the_limit_of_a_pod_is_named() -> None:
 
 NO_PROGRAM, NOT_EXECUTABLE = "the container has no such program", "make it executable with chmod +x"
 SCRIPT: Json = {"exec": {"command": ["/check.sh"]}}
+PIPE: Json = {"exec": {"command": ["sh", "-c", "pgerp x | wc -l"]}}
 IN_SHELL: Json = {"exec": {"command": ["sh", "-c", "pgrep x"]}}
 
 
@@ -339,7 +352,12 @@ FAILED_COMMANDS = {
     "of-the-application": (IN_SHELL, "Failed", "key not found\nError: stat /x: no such file or directory\nrpc-exec-check: permission denied", ""),
     "success": (IN_SHELL, "Succeeded", "sh: pgrep: not found; no ExecStuck probes", ""),
     "no-command": ({"tcpSocket": {"port": 80}}, "Failed", "sh: pgrep: not found", ""),
-    "refused": ({"tcpSocket": {"port": 80}}, "Failed", "connect: connection refused", "(nothing listens on this port at"),
+    "no-program-before-a-pipe": (PIPE, "Succeeded", "0", "the exit code is that of wc, which is 0 also if pgerp fails"),
+    "one-word-with-shell-characters": (
+        {"exec": {"command": ["cat mood; grep -q 'a b' mood"]}}, "Unknown", "ExecImpossible: not found",
+        """; run it in a shell: ["sh", "-c", "cat mood; grep -q 'a b' mood"]""",
+    ),
+    "refused": ({"tcpSocket": {"port": 80}}, "Failed", "connect: connection refused", "nothing listens on this port at"),
     "runc": (SCRIPT, "Unknown", "ExecImpossible: exec /check.sh: no such file or directory", "CRLF"),
     "no-program": (SCRIPT, "Unknown", 'ExecImpossible: exec: "/x": stat /x: no such file or directory', NO_PROGRAM),
     "no-program-of-crun": (SCRIPT, "Unknown", "ExecImpossible: executable file `x` not found in $PATH", NO_PROGRAM),

@@ -101,11 +101,11 @@ def test_what_may_be_right_is_not_reported(texts: list[str]) -> None:
 WRONG = {
     "no-pod": (
         [marker(selector="{matchLabels: {app: shop}}"), pods()],
-        "1.yaml", Rule.NO_POD, "the closest is Deployment game: it requires app=shop, but the pod has app=game; correct the selector",
+        "1.yaml", Rule.NO_POD, "the closest is Deployment game: the selector requires app=shop, but the pod has app=game; correct the selector",
     ),
     "no-pod-by-expression": (
         [marker(selector="{matchExpressions: [{key: app, operator: NotIn, values: [game]}]}"), pods()],
-        "1.yaml", Rule.NO_POD, "it requires app!=game",
+        "1.yaml", Rule.NO_POD, "the selector requires app!=game",
     ),
     "container-in-no-workload": (
         [marker(container="x"), pods(), pods(containers="[{name: w}]")],

@@ -45,7 +45,7 @@ FILES = [
     ("readiness-gate", 37, 9, Rule.READINESS_GATE, "spec.template.spec.readinessGates[1].conditionType", "no probe of these files writes game.example.com/lobby"),
     ("reserved-label", 21, 9, Rule.INVALID, f"{PROBE}.markerPolicy[0].labels", "ask an administrator to allow it with --allowed-label-keys"),
     ("same-probe-name", 17, 5, Rule.INVALID, "spec.probes[1].name", "must be unique in this marker"),
-    ("selector-of-no-pod", 8, 7, Rule.NO_POD, "spec.selector.matchLabels", "it requires app=gmae, but the pod has app=game (did you mean 'game'?); correct the selector"),
+    ("selector-of-no-pod", 8, 7, Rule.NO_POD, "spec.selector.matchLabels", "the selector requires app=gmae, but the pod has app=game (did you mean 'game'?); correct the selector"),
     ("state", 18, 7, Rule.INVALID, f"{PROBE}.markerPolicy[0].state", "Unsupported value"),
     ("tab", 15, 1, Rule.SYNTAX, "", "a tab indents this line; indent with spaces"),
     ("template", 4, 9, Rule.TEMPLATE, "metadata.name", "helm template CHART >FILE"),

@@ -1,0 +1,147 @@
+"""The text output of `explain`. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from kruise_probe.cli.paragraphs import (
+    foreign_marks,
+    mark_texts,
+    note_lines,
+    plural,
+    remedy_lines,
+)
+from kruise_probe.cli.terminal import Cell, Terminal
+from kruise_probe.inspection.explanation import ExplanationView, TraceView
+from kruise_probe.inspection.link import Link, LinkState, address_of
+
+LAST_RESULT: Final = "last result"
+STILL_SET: Final = "still set"
+NOT_A_RESULT: Final = "not a result"
+"""Instead of the name of a link; it has no state of its own."""
+
+
+def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
+    """The explanation of one pod; `wide` shows every link, and the markers that do not select a pod beside those that do."""
+    strong = Cell(f"{view.namespace}/{view.pod}", "strong")
+    yield from terminal.paragraph(strong, f": {view.summary}")
+    yield from note_lines(view.notes, terminal)
+    yield f"  {view.phase} on {view.node}" if view.node else f"  {view.phase}"
+    yield from _link_lines(view.readiness_gates, terminal, "  ")
+    for marker in view.other_namespaces:
+        text = f"PodProbeMarker {marker} has a selector for its labels, but a marker selects only pods of its own namespace"
+        yield from terminal.paragraph(
+            Cell(""),
+            text,
+            "  ",
+        )
+        yield from remedy_lines(
+            f"create it in namespace {view.namespace}",
+            terminal,
+            "  ",
+        )
+    for match in view.matching:
+        yield ""
+        name = Cell(f"{match.marker} ", "strong")
+        yield from terminal.paragraph(name, f"selects it: {match.selector}")
+        for trace in match.probes:
+            yield from terminal.paragraph(
+                Cell(f"{trace.probe}  ", "strong"),
+                trace.check,
+                "  ",
+            )
+            links = trace.links if wide else _folded(trace.links)
+            yield from _link_lines(
+                [*links, *_last_result(trace)],
+                terminal,
+                "    ",
+            )
+    if view.matching and not wide:
+        return
+    if view.not_matching:
+        yield ""
+        yield "Other PodProbeMarkers of the namespace do not select it:"
+    for other in view.not_matching:
+        yield from terminal.paragraph(
+            Cell(other.marker, "strong"),
+            f": {other.why}",
+            "  ",
+        )
+        yield from remedy_lines(other.remedy, terminal, "  ")
+    if view.more_not_matching:
+        yield f"  and {view.more_not_matching} more"
+
+
+def _last_result(trace: TraceView) -> Iterator[Link]:
+    """What the pod still shows of a probe whose links end before the result, such as a paused one."""
+    if not trace.first_broken or "result" in {link.name for link in trace.links}:
+        return
+    result = trace.result
+    marks = ",".join(mark_texts(result.labels, result.annotations))
+    if result.state in ("Succeeded", "Failed"):
+        text = f"{result.state}: {result.message}".rstrip(": ")
+        yield Link(LAST_RESULT, LinkState.OK, f"{text}; {marks}" if marks else text)
+    elif marks:
+        yield Link(STILL_SET, LinkState.OK, marks)
+    if foreign := foreign_marks(result):
+        yield Link(
+            NOT_A_RESULT,
+            LinkState.OK,
+            ", ".join(foreign),
+        )
+
+
+def _folded(links: Sequence[Link]) -> list[Link]:
+    """The links that are OK as one line: with their results if all are OK, otherwise only their names."""
+    working = []
+    others = []
+    remedy = ""
+    for link in links:
+        if link.state == LinkState.OK:
+            working.append(link)
+            remedy = remedy or link.remedy
+        else:
+            others.append(link)
+    if not working:
+        return others
+    text = ", ".join(link.name for link in working)
+    if not others:
+        results = ("provider", "result", "condition", "marks")
+        text = "; ".join(link.text for link in links if link.name in results)
+    folded = Link(plural(len(working), "link"), LinkState.OK, text, remedy=remedy)
+    return [folded, *others]
+
+
+def _link_lines(
+    links: Sequence[Link],
+    terminal: Terminal,
+    indent: str,
+) -> Iterator[str]:
+    """State, name and text in columns; the remedy below."""
+    state_width = max(
+        (len(_shown_state(link)) for link in links),
+        default=0,
+    )
+    name_width = max(
+        (len(link.name) for link in links),
+        default=0,
+    )
+    column = " " * (len(indent) + state_width + name_width + 4)
+    for link in links:
+        state = _shown_state(link)
+        padding = " " * (state_width - len(state))
+        text = f"{link.text} ({link.reason})" if link.reason else link.text
+        first, *rest = terminal.paragraph(
+            Cell(""),
+            text,
+            column,
+        )
+        first = first[len(column) :]
+        yield f"{indent}{terminal.paint(state, state)}{padding}  {link.name:<{name_width}}  {first}".rstrip()
+        yield from rest
+        yield from remedy_lines(link.remedy, terminal, column)
+        if address := address_of(link.reason):
+            yield f"{column}   {address}"
+
+
+def _shown_state(link: Link) -> str:
+    return "" if link.name in (LAST_RESULT, STILL_SET, NOT_A_RESULT) else link.state
