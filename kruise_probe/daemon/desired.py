@@ -47,11 +47,14 @@ class DesiredProbe(NamedTuple):
 def desired_probes(spec: NodePodProbeSpec | None) -> dict[ProbeKey, DesiredProbe]:
     """Every probe in `spec`, in its order; of two with the same key the first counts."""
     desired: dict[ProbeKey, DesiredProbe] = {}
-    for pod in (spec and spec.pod_probes) or ():
+    if spec is None:
+        return desired
+    for pod in spec.pod_probes:
         name = NamespacedName(pod.namespace, pod.name)
-        for each in pod.probes:
-            key = ProbeKey(pod.uid, each.container_name, ProbeName.parse(each.name))
-            desired.setdefault(key, DesiredProbe(key, name, pod.ip, each))
+        for entry in pod.probes:
+            probe = ProbeName.parse(entry.name)
+            key = ProbeKey(pod.uid, entry.container_name, probe)
+            desired.setdefault(key, DesiredProbe(key, name, pod.ip, entry))
     return desired
 
 
@@ -100,13 +103,16 @@ _NO_ADDRESS: Final = (
 
 def read_addresses() -> frozenset[IPAddress]:
     """The addresses of all interfaces, without those of Services. Raises: OSError."""
-    return frozenset(
-        ip_address(each.address.partition("%")[0])
-        for name, addresses in psutil.net_if_addrs().items()
-        if name.partition(":")[0] not in SERVICE_INTERFACES
-        for each in addresses
-        if each.family in (socket.AF_INET, socket.AF_INET6)
-    )
+    found: set[IPAddress] = set()
+    for name, addresses in psutil.net_if_addrs().items():
+        interface = name.partition(":")[0]
+        if interface in SERVICE_INTERFACES:
+            continue
+        for address in addresses:
+            if address.family in (socket.AF_INET, socket.AF_INET6):
+                text = address.address.partition("%")[0]
+                found.add(ip_address(text))
+    return frozenset(found)
 
 
 @lru_cache(maxsize=256)
@@ -119,7 +125,9 @@ def refusal_of(ip: str, own: frozenset[IPAddress]) -> str:
     for attribute, kind in _NEVER.items():
         if getattr(address, attribute):
             return f"{ip} is {kind} address; {_RULE}"
-    return "" if address in own else f"{ip} is not an address of this node; {_RULE}"
+    if address not in own:
+        return f"{ip} is not an address of this node; {_RULE}"
+    return ""
 
 
 class NodeAddresses:
@@ -145,7 +153,8 @@ class NodeAddresses:
     def _reload(self) -> None:
         self._read_at = asyncio.get_running_loop().time()
         try:
-            self._own, self._problem = self._read(), ""
+            self._own = self._read()
+            self._problem = ""
         except OSError as error:
             self._own = frozenset()
             self._problem = f"the addresses of this node cannot be read: {error}"
@@ -157,13 +166,15 @@ def target_of(view: ContainerView, desired: DesiredProbe, node: NodeAddresses) -
     So a probe never leaves its pod, whatever the NodePodProbe contains. A new sandbox is probed at once, before the
     spec has its address. A pod in the host's network is probed at an address of the node.
     """
-    pod_ip, refusal = desired.ip, ""
+    if desired.ip in view.ips:
+        return Target(desired.ip, view.id)
     if view.ips:
-        pod_ip = pod_ip if pod_ip in view.ips else view.ips[0]
-    elif pod_ip:
-        refusal = node.refusal(pod_ip) if view.host_network else _NO_ADDRESS.format(ip=pod_ip)
-    return Target(
-        pod_ip="" if refusal else pod_ip,
-        container_id=view.id,
-        refusal=refusal,
-    )
+        return Target(view.ips[0], view.id)
+    if not desired.ip:
+        return Target("", view.id)
+    refusal = _NO_ADDRESS.format(ip=desired.ip)
+    if view.host_network:
+        refusal = node.refusal(desired.ip)
+    if refusal:
+        return Target("", view.id, refusal)
+    return Target(desired.ip, view.id)

@@ -83,7 +83,7 @@ class ProbeCollector(Collector):
         series = list(self._series())
         yield from map(_results, _portions(series))
         # As in kubelet, durations have no pod uid: of two pods with the same name only one is shown.
-        timed = {each.labels[:-1]: each for each in reversed(series) if each.successful}
+        timed = {probe.labels[:-1]: probe for probe in reversed(series) if probe.successful}
         yield from map(_durations, _portions(list(timed.values())))
         yield _counts(series)
 
@@ -99,14 +99,15 @@ def _results(series: list[ProbeSeries]) -> CounterMetricFamily:
         "Cumulative number of probes of a container by result.",
         labels=("probe_type", "result", "container", "pod", "namespace", "probe", "pod_uid"),
     )
-    for each in series:
-        for result, count in (
-            ("successful", each.successful),
-            ("failed", each.failed),
-            ("unknown", each.unknown),
-        ):
+    for probe in series:
+        counts = {
+            "successful": probe.successful,
+            "failed": probe.failed,
+            "unknown": probe.unknown,
+        }
+        for result, count in counts.items():
             if count:
-                family.add_metric((PROBE_TYPE, result, *each.labels), count)
+                family.add_metric((PROBE_TYPE, result, *probe.labels), count)
     return family
 
 
@@ -116,9 +117,11 @@ def _durations(series: list[ProbeSeries]) -> HistogramMetricFamily:
         "Duration in seconds of a successful probe.",
         labels=("probe_type", "container", "pod", "namespace", "probe"),
     )
-    for each in series:
+    for probe in series:
         family.add_metric(
-            (PROBE_TYPE, *each.labels[:-1]), each.durations.buckets(), each.durations.total_seconds
+            (PROBE_TYPE, *probe.labels[:-1]),
+            probe.durations.buckets(),
+            probe.durations.total_seconds,
         )
     return family
 
@@ -129,7 +132,8 @@ def _counts(series: list[ProbeSeries]) -> GaugeMetricFamily:
         "Probes that run on this node, by handler and by state; Pending has no state yet.",
         labels=("type", "state"),
     )
-    for labels, count in collections.Counter((each.type, each.state) for each in series).items():
+    counts = collections.Counter((probe.type, probe.state) for probe in series)
+    for labels, count in counts.items():
         family.add_metric(labels, count)
     return family
 

@@ -228,12 +228,11 @@ class Places:
     @property
     def queued_probes(self) -> int:
         """The number of waiting probes that were reported to wait too long."""
-        return sum(
-            place.reported
-            for pods in self._waiting.values()
-            for queue in pods.values()
-            for place in queue
-        )
+        number = 0
+        for pods in self._waiting.values():
+            for queue in pods.values():
+                number += sum(place.reported for place in queue)
+        return number
 
     def request(self, tenant: Tenant, *, long: bool) -> Place:
         """Request a place for one attempt; unless it is `granted` at once, `wait` for it. Release it in any case."""

@@ -114,7 +114,8 @@ class Reporter:
         """
         old = self.results.get(desired.key)
         self.results[desired.key] = result
-        if old is None or old.state != result.state or old.probe_hash != result.probe_hash:
+        new_state = old is None or old.state != result.state
+        if old is None or new_state or old.probe_hash != result.probe_hash:
             self._write_at_once()
         elif (
             old.message != result.message
@@ -122,7 +123,7 @@ class Reporter:
             or old.container_id != result.container_id
         ):
             self._write_messages()
-        if old is None or old.state != result.state:
+        if new_state:
             # After `run` has been woken: the write does not wait for the event.
             asyncio.get_running_loop().call_soon(self._on_transition, desired, result)
 
@@ -135,7 +136,9 @@ class Reporter:
         self, newest: NodePodProbe | None, desired: Mapping[ProbeKey, DesiredProbe]
     ) -> None:
         """Handle the newest object of the watch and the probes in its spec; None if it was deleted."""
-        before, self._object, self._desired = self._object, newest, desired
+        before = self._object
+        self._object = newest
+        self._desired = desired
         self._wake.set()
         if newest is None:
             self._stored_status = None
@@ -161,7 +164,8 @@ class Reporter:
 
     def _write_messages(self) -> None:
         """Write not before the sync interval after the last such write."""
-        self._message_due = min(self._message_due, max(loop_time(), self._next_message_at))
+        due = max(loop_time(), self._next_message_at)
+        self._message_due = min(self._message_due, due)
         self._wake.set()
 
     def _compare_within_sync_interval(self) -> None:
@@ -230,8 +234,11 @@ class Reporter:
         self._state_due = self._message_due = math.inf
         if refresh:
             self._schedule_refresh(self._refresh_seconds)
-        wanted = encode(status_of(self._desired, self.results), self._spec_bytes)
-        return wanted if differs(wanted.status, self._stored_status, probe_times=refresh) else None
+        status = status_of(self._desired, self.results)
+        wanted = encode(status, self._spec_bytes)
+        if differs(wanted.status, self._stored_status, probe_times=refresh):
+            return wanted
+        return None
 
     async def _write(self, wanted: EncodedStatus) -> None:
         metrics.STATUS_WRITES.inc()
@@ -279,8 +286,10 @@ class Reporter:
 
     def _record_failure(self, error: Exception) -> None:
         self._failures += 1
-        backoff = min(FIRST_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), MAX_BACKOFF_SECONDS)
-        wait = max(backoff * random.uniform(0.5, 1.0), retry_after_seconds(error))
+        doublings = min(self._failures - 1, 16)
+        backoff = min(FIRST_BACKOFF_SECONDS * 2**doublings, MAX_BACKOFF_SECONDS)
+        backoff *= random.uniform(0.5, 1.0)
+        wait = max(backoff, retry_after_seconds(error))
         self._not_before = loop_time() + wait
         metrics.STATUS_WRITE_FAILURES.inc()
         if isinstance(error, NotFound):
@@ -289,7 +298,8 @@ class Reporter:
             self._log.warning("status could not be written", error=_text(error))
 
     def _schedule_refresh(self, seconds: float) -> None:
-        self._refresh_due = loop_time() + seconds * (1 + random.uniform(0.0, REFRESH_STAGGER))
+        stagger = random.uniform(0.0, REFRESH_STAGGER)
+        self._refresh_due = loop_time() + seconds * (1 + stagger)
 
 
 def _text(error: Exception) -> str:

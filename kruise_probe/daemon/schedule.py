@@ -47,10 +47,13 @@ class StartTime(NamedTuple):
     def next_on_phase(self, timing: "Timing", after: float) -> float:
         """Loop time of the first tick on phase that is later than `after` (loop time)."""
         period = timing.period_seconds
-        period_began = math.floor(self.wall_seconds / period) * period
-        first = self.loop_seconds + (period_began - self.wall_seconds) + timing.phase_seconds
-        tick = first + (math.floor((after - first) / period) + 1) * period
-        return tick if tick > after else tick + period
+        since_period_began = self.wall_seconds % period
+        first = self.loop_seconds - since_period_began + timing.phase_seconds
+        periods = math.floor((after - first) / period) + 1
+        tick = first + periods * period
+        if tick <= after:
+            tick += period
+        return tick
 
 
 class Timing(NamedTuple):
@@ -70,9 +73,12 @@ class Tick(NamedTuple):
 def timing_of(key: ProbeKey, probe: Probe) -> Timing:
     """The timing of a probe."""
     period = probe.effective_period_seconds
-    text = "\0".join((key.pod_uid, key.container, str(key.probe), str(period))).encode()
+    parts = (key.pod_uid, key.container, str(key.probe), str(period))
+    text = "\0".join(parts)
+    digest = blake2b(text.encode(), digest_size=8).digest()
+    share = int.from_bytes(digest)
     steps = round(period / PHASE_STEP_SECONDS)
-    step = int.from_bytes(blake2b(text, digest_size=8).digest(), "big") * steps // _FULL
+    step = share * steps // _FULL
     return Timing(float(period), step * PHASE_STEP_SECONDS)
 
 
@@ -82,10 +88,10 @@ def due_after_restart(start: StartTime, timing: Timing, loop_now: float) -> floa
     Within `START_SPREAD_SECONDS`, or one period if that is shorter. Spread by the phase, so that the probes of a node
     do not all run at once.
     """
-    period, phase = timing
-    if period <= START_SPREAD_SECONDS:
+    if timing.period_seconds <= START_SPREAD_SECONDS:
         return start.next_on_phase(timing, loop_now)
-    return loop_now + phase / period * START_SPREAD_SECONDS
+    share = timing.phase_seconds / timing.period_seconds
+    return loop_now + share * START_SPREAD_SECONDS
 
 
 def tick_after(start: StartTime, timing: Timing, last: Tick, stretch: int = 1) -> float:
@@ -94,8 +100,11 @@ def tick_after(start: StartTime, timing: Timing, last: Tick, stretch: int = 1) -
     After a tick outside the phase, a tick within half a period is skipped.
     """
     period = timing.period_seconds
-    after = last.at + (CLOCK_SLACK_SECONDS if last.on_phase else period / 2)
-    return start.next_on_phase(timing, after) + (stretch - 1) * period
+    skipped = period / 2
+    if last.on_phase:
+        skipped = CLOCK_SLACK_SECONDS
+    next_tick = start.next_on_phase(timing, last.at + skipped)
+    return next_tick + (stretch - 1) * period
 
 
 def ticks_missed(due: float, loop_now: float, period_seconds: float) -> int:
@@ -112,7 +121,8 @@ def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
     excess = timeouts_in_a_row - max(failure_threshold, 2)
     if excess < 0:
         return 1
-    return min(2 << min(excess, MAX_STRETCH), MAX_STRETCH)
+    doublings = min(excess, MAX_STRETCH)
+    return min(2 << doublings, MAX_STRETCH)
 
 
 def longest_wait(period_seconds: float) -> float:
@@ -129,7 +139,8 @@ class Ticker:
         self._on_tick = on_tick
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._next = self._last = Tick(0.0, on_phase=False)
+        self._last = Tick(0.0, on_phase=False)
+        self._next = self._last
         self._stretch = 1
 
     def tick_at(self, due: float) -> None:
@@ -138,7 +149,8 @@ class Ticker:
 
     def tick_on_phase(self) -> None:
         """Set the next tick to the next one of the phase."""
-        self._set(Tick(self._start.next_on_phase(self.timing, self._loop.time()), on_phase=True))
+        due = self._start.next_on_phase(self.timing, self._loop.time())
+        self._set(Tick(due, on_phase=True))
 
     def stretch_to(self, factor: int) -> None:
         """Serve only every `factor`-th tick, counted from the last one; skipped ticks do not count as missed."""
@@ -171,8 +183,10 @@ class Ticker:
         self._timer = self._loop.call_at(tick.at, self._fire)
 
     def _fire(self) -> None:
-        at, due = self._loop.time(), self._next.at
-        if missed := ticks_missed(due, at, self.timing.period_seconds):
+        at = self._loop.time()
+        due = self._next.at
+        missed = ticks_missed(due, at, self.timing.period_seconds)
+        if missed:
             metrics.TICKS_MISSED.inc(missed)
         self._last = Tick(max(at, due), self._next.on_phase)
         # Before `on_tick`: there is a next tick even if it raises.

@@ -100,10 +100,11 @@ def result_observed(
     record: Record, result: ProbeState, message: str, thresholds: Thresholds
 ) -> Record:
     """Count the result of an attempt, Succeeded or Failed."""
-    run = record.result_run + 1 if record.result is result else 1
-    return thresholds_changed(
-        Record(record.state, record.message, result, message, run), thresholds
-    )
+    run = 1
+    if record.result is result:
+        run += record.result_run
+    counted = Record(record.state, record.message, result, message, run)
+    return thresholds_changed(counted, thresholds)
 
 
 def thresholds_changed(record: Record, thresholds: Thresholds) -> Record:
@@ -129,10 +130,11 @@ def attempt_blocked(record: Record, message: str, *, by_container: bool, at: flo
     The first text of a reason stays: a runtime whose error text has an id would cause a write at each attempt.
     """
     before = record.blocked
-    since = before.since if before else at
-    if before and not (before.by_container or by_container):
-        same_reason = before.message.partition(":")[0] == message.partition(":")[0]
-        message = before.message if same_reason else message
+    since = at
+    if before is not None:
+        since = before.since
+        if not before.by_container and not by_container:
+            message = _first_text(before.message, message)
     message = normalise_message(message)
     record = record._replace(blocked=Blocked(since, message, by_container))
     if not by_container and record.state in (None, ProbeState.UNKNOWN):
@@ -140,22 +142,32 @@ def attempt_blocked(record: Record, message: str, *, by_container: bool, at: flo
     return record
 
 
+def _first_text(before: str, message: str) -> str:
+    """The text before, if it has the same reason."""
+    reason = message.partition(":")[0]
+    if before.partition(":")[0] == reason:
+        return before
+    return message
+
+
 def put_on_hold(record: Record, message: str, at: float) -> Record:
     """Note at `at` why the container runtime cannot be asked. A text that is published already stays."""
-    hold = record.hold
-    if hold and hold.message == record.message:
-        return record
-    since = hold.since if hold else at
+    since = at
+    if record.hold is not None:
+        if record.hold.message == record.message:
+            return record
+        since = record.hold.since
     return record._replace(hold=Hold(since, normalise_message(message)))
 
 
 def end_hold(record: Record, at: float) -> Record:
     """The runtime is available again: the grace period goes on where the hold stopped it."""
-    hold, blocked = record.hold, record.blocked
-    if hold is None:
+    if record.hold is None:
         return record
+    blocked = record.blocked
     if blocked is not None:
-        blocked = blocked._replace(since=blocked.since + max(at - hold.since, 0.0))
+        held_seconds = max(at - record.hold.since, 0.0)
+        blocked = blocked._replace(since=blocked.since + held_seconds)
     return record._replace(blocked=blocked, hold=None)
 
 
@@ -185,7 +197,9 @@ def time_passed(record: Record, at: float, thresholds: Thresholds) -> Record:
 
 def handler_replaced(record: Record) -> Record:
     """Reset the run of results; the state is kept until a threshold is met. No edit lets a container run."""
-    blocked = record.blocked if record.blocked and record.blocked.by_container else None
+    blocked = record.blocked
+    if blocked is not None and not blocked.by_container:
+        blocked = None
     return Record(record.state, record.message, blocked=blocked, hold=record.hold)
 
 
@@ -290,18 +304,27 @@ class StatePublisher:
         self.record = record
         if record.state is None:
             return
-        key, at = self._desired.key, format_time(self._now())
-        old, message = self._reporter.results.get(key), record.message or None
-        since = old.last_transition_time if old and old.state == record.state else at
-        result = ContainerProbeState(
-            self._desired.entry.name, record.state, at, since, message,
-            self.container_id or None, self.probe_hash,
-        )  # fmt: skip
-        # Until the newest results confirm the state, container and hash stay those of the attempts that gave it.
-        repeated = old and old.state == record.state and old.message == message
-        if old and repeated and not (probed and is_confirmed(record, self.thresholds)):
-            if probed or record.state is ProbeState.UNKNOWN:
-                self._reporter.results[key] = msgspec.structs.replace(old, last_probe_time=at)
-            return
+        key = self._desired.key
+        at = format_time(self._now())
+        since: str | None = at
+        message = record.message or None
+        old = self._reporter.results.get(key)
+        if old is not None and old.state == record.state:
+            since = old.last_transition_time
+            # Until the newest results confirm the state, container and hash stay those of the attempts that gave it.
+            confirms = probed and is_confirmed(record, self.thresholds)
+            if old.message == message and not confirms:
+                if probed or record.state is ProbeState.UNKNOWN:
+                    self._reporter.results[key] = msgspec.structs.replace(old, last_probe_time=at)
+                return
         self._series.state = record.state
+        result = ContainerProbeState(
+            name=self._desired.entry.name,
+            state=record.state,
+            last_probe_time=at,
+            last_transition_time=since,
+            message=message,
+            container_id=self.container_id or None,
+            probe_hash=self.probe_hash,
+        )
         self._reporter.put(self._desired, result)

@@ -38,7 +38,7 @@ METADATA_BYTES: Final = 8 << 10
 
 SHORTENED_BYTES: Final = len(',"messageShortened":true')
 
-_STATES: Final = frozenset(each.value for each in ProbeState)
+_STATES: Final = frozenset(state.value for state in ProbeState)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -62,14 +62,11 @@ def status_of(
         if (result := results.get(key)) is not None:
             states.append(result)
             newest = max(newest, result.last_probe_time or "")
-    statuses = tuple(
-        [
-            PodProbeStatus(pod.name, pod.namespace, uid, tuple(states))
-            for (pod, uid), states in pods.items()
-            if states
-        ]
-    )
-    return NodePodProbeStatus(statuses, len(pods), newest or None)
+    statuses: list[PodProbeStatus] = []
+    for (pod, uid), states in pods.items():
+        if states:
+            statuses.append(PodProbeStatus(pod.name, pod.namespace, uid, tuple(states)))
+    return NodePodProbeStatus(tuple(statuses), len(pods), newest or None)
 
 
 def encode(status: NodePodProbeStatus, spec_bytes: int) -> EncodedStatus:
@@ -89,8 +86,9 @@ def _with_less(status: NodePodProbeStatus, excess: int) -> tuple[NodePodProbeSta
     Messages have equal shares of the bytes: by namespace, then by pod, then by probe.
     """
     pods = status.pod_probe_statuses
-    sizes = [[_message_bytes(state) for state in pod.probe_states] for pod in pods]
-    limits = _limits([pod.namespace for pod in pods], sizes, excess)
+    sizes = [list(map(_message_bytes, pod.probe_states)) for pod in pods]
+    namespaces = [pod.namespace for pod in pods]
+    limits = _limits(namespaces, sizes, excess)
     shortened = 0
     shorter: list[PodProbeStatus] = []
     for pod, of_pod, limit in zip(pods, sizes, limits, strict=True):
@@ -100,7 +98,8 @@ def _with_less(status: NodePodProbeStatus, excess: int) -> tuple[NodePodProbeSta
                 states[index] = _shortened(states[index], limit)
                 shortened += 1
         shorter.append(msgspec.structs.replace(pod, probe_states=tuple(states)))
-    return msgspec.structs.replace(status, pod_probe_statuses=tuple(shorter)), shortened
+    status = msgspec.structs.replace(status, pod_probe_statuses=tuple(shorter))
+    return status, shortened
 
 
 def _limits(
@@ -126,8 +125,15 @@ def _limits(
 
 def _message_bytes(state: ContainerProbeState) -> int:
     """What shortening can save: the stored size of the message. A short one needs less than the field that says so."""
-    size = stored_bytes(state.message or "") - len('""')
-    return size if size > SHORTENED_BYTES else 0
+    size = _text_bytes(state.message or "")
+    if size <= SHORTENED_BYTES:
+        return 0
+    return size
+
+
+def _text_bytes(text: str) -> int:
+    """The stored size of a text, without its quotes."""
+    return stored_bytes(text) - 2
 
 
 def _shortened(state: ContainerProbeState, limit: int) -> ContainerProbeState:
@@ -136,14 +142,18 @@ def _shortened(state: ContainerProbeState, limit: int) -> ContainerProbeState:
     The message gets a power of two. So a result that changes by a few bytes rarely changes the messages of others.
     """
     room = limit - SHORTENED_BYTES
-    text = _head(state.message or "", 1 << (room.bit_length() - 1)) if room > 0 else ""
-    return msgspec.structs.replace(state, message=text.rstrip() or None, message_shortened=True)
+    text = ""
+    if room > 0:
+        power_of_two = 1 << (room.bit_length() - 1)
+        text = _head(state.message or "", power_of_two)
+    message = text.rstrip() or None
+    return msgspec.structs.replace(state, message=message, message_shortened=True)
 
 
 def _head(message: str, size: int) -> str:
     """The beginning of `message`, in at most `size` stored bytes."""
     ends = range(1, min(len(message), size) + 1)
-    fitting = bisect_right(ends, size, key=lambda end: stored_bytes(message[:end]) - len('""'))
+    fitting = bisect_right(ends, size, key=lambda end: _text_bytes(message[:end]))
     return message[:fitting]
 
 
@@ -166,19 +176,28 @@ def differs(
     Kruise's daemon writes in no fixed order. Kruise's CRD prunes container id and probe hash, so they are compared only
     if both are set; that a message is shortened only if the stored state has that.
     """
-    mine, theirs = _by_probe(wanted), _by_probe(stored)
-    return mine.keys() != theirs.keys() or any(
+    mine = _by_probe(wanted)
+    theirs = _by_probe(stored)
+    if mine.keys() != theirs.keys():
+        return True
+    return any(
         _state_differs(state, theirs[key], probe_times)
         for key, state in mine.items()
         if state is not theirs[key]
     )
 
 
+def _pods(status: NodePodProbeStatus | None) -> Sequence[PodProbeStatus]:
+    if status is None:
+        return ()
+    return status.pod_probe_statuses
+
+
 def _by_probe(
     status: NodePodProbeStatus | None,
 ) -> dict[tuple[str, str, str, str], ContainerProbeState]:
     states: dict[tuple[str, str, str, str], ContainerProbeState] = {}
-    for pod in (status and status.pod_probe_statuses) or ():
+    for pod in _pods(status):
         for state in pod.probe_states:
             states[pod.uid, pod.namespace, pod.name, state.name] = state
     return states
@@ -187,22 +206,23 @@ def _by_probe(
 def _state_differs(
     mine: ContainerProbeState, theirs: ContainerProbeState, probe_times: bool
 ) -> bool:
-    transition = mine.last_transition_time
-    return (
-        mine.state != theirs.state
-        or (mine.message or "") != (theirs.message or "")
-        or bool(theirs.message_shortened and not mine.message_shortened)
-        or (
-            bool(mine.container_id and theirs.container_id)
-            and mine.container_id != theirs.container_id
-        )
-        or (bool(mine.probe_hash and theirs.probe_hash) and mine.probe_hash != theirs.probe_hash)
-        or (
-            transition is not None
-            and parse_time(transition) != parse_time(theirs.last_transition_time)
-        )
-        or (probe_times and mine.last_probe_time != theirs.last_probe_time)
-    )
+    if mine.state != theirs.state or (mine.message or "") != (theirs.message or ""):
+        return True
+    if theirs.message_shortened and not mine.message_shortened:
+        return True
+    if _both_differ(mine.container_id, theirs.container_id):
+        return True
+    if _both_differ(mine.probe_hash, theirs.probe_hash):
+        return True
+    transition = parse_time(mine.last_transition_time)
+    if transition is not None and transition != parse_time(theirs.last_transition_time):
+        return True
+    return probe_times and mine.last_probe_time != theirs.last_probe_time
+
+
+def _both_differ(mine: str | None, theirs: str | None) -> bool:
+    """Whether both are set, and differ."""
+    return bool(mine and theirs) and mine != theirs
 
 
 def recorded_in(
@@ -210,7 +230,7 @@ def recorded_in(
 ) -> dict[tuple[str, str], ContainerProbeState]:
     """The known states of `status`, by pod uid and probe name; of two with the same name the first counts."""
     recorded: dict[tuple[str, str], ContainerProbeState] = {}
-    for pod in (status and status.pod_probe_statuses) or ():
+    for pod in _pods(status):
         for state in pod.probe_states:
             if state.state in _STATES:
                 recorded.setdefault((pod.uid, state.name), state)
@@ -227,4 +247,6 @@ def is_of_container(
     if result.container_id:
         return result.container_id == container_id
     probed_at = parse_time(result.last_probe_time)
-    return bool(started_at and probed_at and int(started_at) <= probed_at.timestamp())
+    if not started_at or probed_at is None:
+        return False
+    return int(started_at) <= probed_at.timestamp()

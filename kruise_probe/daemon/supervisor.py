@@ -191,7 +191,8 @@ class Supervisor(EventHandler[NodePodProbe]):
         offset = self._clock_offset()
         while True:
             await asyncio.sleep(CLOCK_CHECK_SECONDS)
-            before, offset = offset, self._clock_offset()
+            before = offset
+            offset = self._clock_offset()
             for worker in self._workers.values():
                 if offset - before > worker.desired.probe.effective_period_seconds:
                     worker.probe_at_once()

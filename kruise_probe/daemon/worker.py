@@ -144,7 +144,8 @@ class Worker:
         Effective values are compared: setting a field to its default is no edit. Results of an old handler do not
         count; those with an old timeout do.
         """
-        old, self.desired = self.desired, desired
+        old = self.desired
+        self.desired = desired
         timing = schedule.timing_of(desired.key, desired.probe)
         new_timing = timing != self._ticker.timing or (
             old.probe.effective_initial_delay_seconds
@@ -252,7 +253,8 @@ class Worker:
     def _end_attempt(self, _: asyncio.Task[None]) -> None:
         """Serve the tick that came during the attempt, or count it as missed."""
         self._attempt = self._place = None
-        late_tick_at, self._late_tick_at = self._late_tick_at, None
+        late_tick_at = self._late_tick_at
+        self._late_tick_at = None
         if late_tick_at is None:
             return
         if self._ticker.runs_late(late_tick_at):
@@ -292,7 +294,8 @@ class Worker:
     def _sync_container(self) -> None:
         """Adopt a new container, or publish why none runs or why the probe cannot."""
         self._container = None
-        key, containers = self.desired.key, self._context.containers
+        key = self.desired.key
+        containers = self._context.containers
         if self._invalid_reason:
             self._state.publish(state.unknown(self._invalid_reason))
             return

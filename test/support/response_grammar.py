@@ -88,7 +88,7 @@ def http_response(seed: object) -> Generated:
     choices.random.shuffle(fields)
     head = b"".join(field + usually(*_HTTP["line ends"]) for field in fields)
     response = status_line + head + usually(*_HTTP["line ends"], b"") + body
-    if choices.one(True, False, False, False):
+    if kind != "redirect" and choices.one(True, False, False, False):
         response = choices.mutated(response)
     return Generated(response)
 

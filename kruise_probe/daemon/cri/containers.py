@@ -90,8 +90,8 @@ def newest(containers: Sequence[RuntimeContainer]) -> dict[ContainerKey, Runtime
 
 
 def _precedence(container: RuntimeContainer) -> tuple[bool, int, int]:
-    running = container.state is ContainerState.RUNNING
-    return running, container.attempt, container.created_at_ns
+    is_running = container.state is ContainerState.RUNNING
+    return is_running, container.attempt, container.created_at_ns
 
 
 Callback = Callable[[], None]
@@ -187,10 +187,13 @@ class ContainerWatcher:
             return self._backoff_seconds
         if self._list_is_requested:
             return REQUESTED_INTERVAL_SECONDS
-        return LIST_INTERVAL_SECONDS if self._subscribers else IDLE_INTERVAL_SECONDS
+        if self._subscribers:
+            return LIST_INTERVAL_SECONDS
+        return IDLE_INTERVAL_SECONDS
 
     async def _list(self) -> None:
-        self._list_is_requested, self._listed_at = False, loop_time()
+        self._list_is_requested = False
+        self._listed_at = loop_time()
         try:
             self._newest = newest(await self._runtime.list_containers())
         except RuntimeFailure as failure:
@@ -215,22 +218,28 @@ class ContainerWatcher:
         A pod's network without an address is not known: it may get one.
         """
         container = self._newest.get(key)
-        if container is not None and container.state is ContainerState.EXITED:
+        if container is None:
+            return
+        if container.state is ContainerState.EXITED:
             self._exit_codes.request(container.id, self._status_calls)
-        if container is not None and container.state is ContainerState.RUNNING:
-            self._starts.request(container.id, self._status_calls)
-            sandbox = self._sandboxes.known.get(container.sandbox_id)
-            # cri-dockerd reports no address, without an error, when its network plugin has failed once.
-            no_address = sandbox is not None and not (sandbox.ips or sandbox.host_network)
-            self._sandboxes.request(container.sandbox_id, self._status_calls, again=no_address)
+        if container.state is not ContainerState.RUNNING:
+            return
+        self._starts.request(container.id, self._status_calls)
+        sandbox = self._sandboxes.known.get(container.sandbox_id)
+        # cri-dockerd reports no address, without an error, when its network plugin has failed once.
+        no_address = False
+        if sandbox is not None and not sandbox.host_network:
+            no_address = not sandbox.ips
+        self._sandboxes.request(container.sandbox_id, self._status_calls, again=no_address)
 
     def _on_status(self, id: str) -> None:
         """Handle a response or failure for the id of a container or sandbox."""
-        self._publish(
-            key
-            for key in self._subscribers
-            if (container := self._newest.get(key)) and id in (container.id, container.sandbox_id)
-        )
+        keys: list[ContainerKey] = []
+        for key in self._subscribers:
+            container = self._newest.get(key)
+            if container is not None and id in (container.id, container.sandbox_id):
+                keys.append(key)
+        self._publish(keys)
 
     def _publish(self, keys: Iterable[ContainerKey]) -> None:
         changed: list[ContainerKey] = []
@@ -242,41 +251,53 @@ class ContainerWatcher:
         self._notify(changed)
 
     def _view(self, key: ContainerKey) -> ContainerView | None:
-        container, previous = self._newest.get(key), self._views.get(key)
+        container = self._newest.get(key)
         if container is None:
             return None
         sandbox = self._sandboxes.known.get(container.sandbox_id)
-        state, problem = container.state, ""
-        if state is ContainerState.RUNNING and not (sandbox and container.id in self._starts.known):
-            failure = self._starts.failures.get(container.id) or self._sandboxes.failures.get(
-                container.sandbox_id
-            )
-            if isinstance(failure, ContainerNotFound):
-                return None
-            # Keep the view of the same container until there is a status. The address of a replaced container may
-            # belong to another pod by now.
-            if failure is None and (previous is None or previous.id == container.id):
-                return previous
-            state, problem = ContainerState.UNKNOWN, str(failure or _NO_STATUS_YET)
-        return ContainerView(
+        view = ContainerView(
             id=container.id,
-            state=state,
+            state=container.state,
             started_at=self._starts.known.get(container.id),
-            ips=sandbox.ips if sandbox else (),
-            host_network=bool(sandbox and sandbox.host_network),
-            problem=problem,
             exit_code=self._exit_codes.known.get(container.id),
         )
+        if sandbox is not None:
+            view = msgspec.structs.replace(
+                view,
+                ips=sandbox.ips,
+                host_network=sandbox.host_network,
+            )
+        is_known = sandbox is not None and container.id in self._starts.known
+        if is_known or container.state is not ContainerState.RUNNING:
+            return view
+        return self._without_status(view, container, self._views.get(key))
+
+    def _without_status(
+        self, view: ContainerView, container: RuntimeContainer, previous: ContainerView | None
+    ) -> ContainerView | None:
+        """The view of a running container whose status, or that of its sandbox, is not known."""
+        failure = self._starts.failures.get(container.id)
+        failure = failure or self._sandboxes.failures.get(container.sandbox_id)
+        if isinstance(failure, ContainerNotFound):
+            return None
+        # Keep the view of the same container until there is a status. The address of a replaced container may
+        # belong to another pod by now.
+        if failure is None and (previous is None or previous.id == container.id):
+            return previous
+        problem = str(failure or _NO_STATUS_YET)
+        return msgspec.structs.replace(view, state=ContainerState.UNKNOWN, problem=problem)
 
     def _has_response(self, container: RuntimeContainer) -> bool:
         """Whether both status calls of a container have returned, also with a failure."""
-        id, sandbox_id = container.id, container.sandbox_id
+        id = container.id
+        sandbox_id = container.sandbox_id
         if id in self._starts.failures or sandbox_id in self._sandboxes.failures:
             return True
         return id in self._starts.known and sandbox_id in self._sandboxes.known
 
     def _set_problem(self, problem: str) -> None:
-        before, self.problem = self.problem, problem
+        before = self.problem
+        self.problem = problem
         changed = bool(before) != bool(problem)
         if changed and not problem:
             _log.info("container runtime is available")
@@ -314,7 +335,8 @@ class _StatusCache(Generic[S]):
 
     def request(self, id: str, calls: asyncio.TaskGroup, *, again: bool = False) -> None:
         """Start the call for the id, unless its response is known (and not wanted `again`) or a call is in flight."""
-        if (again or id not in self.known) and id not in self._in_flight:
+        is_wanted = again or id not in self.known
+        if is_wanted and id not in self._in_flight:
             self._in_flight.add(id)
             _ = calls.create_task(self._call_for(id), name=f"status of {id}")
 

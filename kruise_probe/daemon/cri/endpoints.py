@@ -7,6 +7,7 @@ Differs: waits for a runtime that is not available yet; prefers the runtime with
 import os
 import stat
 from collections.abc import Sequence
+from itertools import product
 from typing import Final, Self
 
 import structlog
@@ -41,7 +42,7 @@ _ELSEWHERE: Final = ("/var/snap/microk8s/common/run/containerd.sock",)
 KNOWN_ENDPOINTS: Final = tuple(
     f"unix://{path}"
     for path in (
-        *(f"{folder}/{socket}" for folder in _RUN_FOLDERS for socket in _BELOW_RUN),
+        *(f"{folder}/{socket}" for folder, socket in product(_RUN_FOLDERS, _BELOW_RUN)),
         *_ELSEWHERE,
         *(f"/host{path}" for path in _ELSEWHERE),
     )

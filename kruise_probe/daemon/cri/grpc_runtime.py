@@ -126,7 +126,9 @@ class GrpcRuntime:
     async def close(self) -> None:
         """Close the connection. Calls in flight raise RuntimeUnavailable."""
         self.endpoint = ""
-        channel, self._channel, self._stub = self._channel, None, None
+        channel = self._channel
+        self._channel = None
+        self._stub = None
         if channel is not None:
             await channel.close(None)
 
@@ -138,7 +140,7 @@ class GrpcRuntime:
     async def list_containers(self) -> Sequence[RuntimeContainer]:
         """All containers of pods, in every state, without sandboxes."""
         response = await self._call(self._calls.ListContainers, pb.ListContainersRequest())
-        return [_container(each) for each in response.containers]
+        return [_container(container) for container in response.containers]
 
     async def started_at(self, container_id: str) -> datetime | None:
         """When the container started; None if it has not."""
@@ -156,9 +158,12 @@ class GrpcRuntime:
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         response = await self._call(self._calls.PodSandboxStatus, request)
         network = response.status.network
-        ips = [network.ip, *(additional.ip for additional in network.additional_ips)]
-        mode = response.status.linux.namespaces.options.network
-        return PodSandboxStatus(tuple(filter(None, ips)), host_network=mode == pb.NODE)
+        ips = [network.ip]
+        ips += [additional.ip for additional in network.additional_ips]
+        known_ips = tuple(filter(None, ips))
+        namespaces = response.status.linux.namespaces
+        mode = namespaces.options.network
+        return PodSandboxStatus(known_ips, host_network=mode == pb.NODE)
 
     async def exec_sync(
         self, container_id: str, command: Sequence[str], *, timeout_seconds: float
@@ -228,7 +233,8 @@ class GrpcRuntime:
             ) from error
 
     def _failure(self, error: grpc.aio.AioRpcError) -> RuntimeFailure:
-        code, details = error.code(), error.details() or "no details"
+        code = error.code()
+        details = _details(error)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return RuntimeUnavailable(
                 f"the container runtime at {self.endpoint} did not respond "
@@ -245,7 +251,8 @@ class GrpcRuntime:
         )
 
     def _exec_failure(self, error: grpc.aio.AioRpcError, timeout_seconds: float) -> RuntimeFailure:
-        details, failure = error.details() or "no details", self._failure(error)
+        details = _details(error)
+        failure = self._failure(error)
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return ExecTimeout(timeout_seconds)
         if _TOO_LARGE_TEXT.search(details):
@@ -254,7 +261,13 @@ class GrpcRuntime:
             return failure
         if _NOT_RUNNING_TEXT.search(details):
             return ContainerNotRunning(details)
-        return failure if isinstance(failure, ContainerNotFound) else ExecImpossible(details)
+        if isinstance(failure, ContainerNotFound):
+            return failure
+        return ExecImpossible(details)
+
+
+def _details(error: grpc.aio.AioRpcError) -> str:
+    return error.details() or "no details"
 
 
 def socket_path(endpoint: str) -> str:

@@ -217,7 +217,8 @@ class Connection:
         self, add: Callable[..., object], remove: Callable[[int], object]
     ) -> None:
         # asyncio.timeout would take 3 µs more, for every attempt.
-        descriptor, future = self._socket.fileno(), self._loop.create_future()
+        descriptor = self._socket.fileno()
+        future = self._loop.create_future()
         timer = self._loop.call_at(self._deadline, _end, future, TimeoutError())
         add(descriptor, _end, future)
         try:

@@ -56,6 +56,7 @@ class HealthCall:
         self._reader = http2.FrameReader()
         self._has_headers = False
         self._response = bytearray()
+        milliseconds = max(int(timeout_seconds * 1000), 1)
         headers = [
             (":method", "POST"),
             (":scheme", scheme),
@@ -64,7 +65,7 @@ class HealthCall:
             ("content-type", "application/grpc"),
             ("user-agent", user_agent),
             ("te", "trailers"),
-            ("grpc-timeout", f"{max(int(timeout_seconds * 1000), 1)}m"),
+            ("grpc-timeout", f"{milliseconds}m"),
         ]
         # A lone surrogate cannot be sent; it becomes a question mark.
         request = HealthCheckRequest(service=service.encode(errors="replace").decode())
@@ -112,8 +113,10 @@ class HealthCall:
                 self._send(Frame(http2.SETTINGS, http2.ACK, 0, b""))
         elif frame.kind == http2.PING and not acknowledges:
             self._send(frame._replace(flags=http2.ACK))
-        elif frame.kind == http2.GOAWAY and int.from_bytes(frame.payload[:4]) < _STREAM:
-            self._fail("Unavailable", "the connection is draining")
+        elif frame.kind == http2.GOAWAY:
+            last_stream = int.from_bytes(frame.payload[:4])
+            if last_stream < _STREAM:
+                self._fail("Unavailable", "the connection is draining")
         elif frame.stream == _STREAM:
             self._handle_stream(frame)
 
@@ -131,22 +134,24 @@ class HealthCall:
 
     def _handle_fields(self, fields: dict[bytes, bytes], *, ended: bool) -> None:
         """Headers, trailers, or both at once; informational responses (1xx) are ignored."""
+        content_type = fields.get(b"content-type", b"")
+        if _GRPC_TYPE.fullmatch(content_type):
+            self._has_headers = True
+        if self._has_headers:
+            if ended:
+                self._handle_trailers(fields)
+            return
         status = fields.get(b":status", b"")
-        if not self._has_headers:
-            self._has_headers = bool(_GRPC_TYPE.fullmatch(fields.get(b"content-type", b"")))
-        if not self._has_headers:
-            if ended or not status.startswith(b"1"):
-                text = status[:80].decode(errors="replace")
-                self._fail("Unknown", f"unexpected HTTP status code received from server: {text}")
-        elif ended:
-            self._handle_trailers(fields)
+        if ended or not status.startswith(b"1"):
+            text = status[:80].decode(errors="replace")
+            self._fail("Unknown", f"unexpected HTTP status code received from server: {text}")
 
     def _handle_trailers(self, fields: dict[bytes, bytes]) -> None:
-        text = fields.get(b"grpc-status", _UNKNOWN)
+        status = fields.get(b"grpc-status", _UNKNOWN)
         try:
-            code = int(text)
+            code = int(status)
         except ValueError:
-            malformed = text[:80].decode(errors="replace")
+            malformed = status[:80].decode(errors="replace")
             self._fail("Unknown", f"malformed grpc-status: {malformed}")
             return
         if code == 0:
@@ -155,12 +160,15 @@ class HealthCall:
         name = f"Code({code})"
         if 0 < code < len(CODES):
             name = CODES[code]
-        self._fail(name, unquote(fields.get(b"grpc-message", b"").decode(errors="replace")))
+        message = fields.get(b"grpc-message", b"")
+        text = message.decode(errors="replace")
+        self._fail(name, unquote(text))
 
     def _read_response(self) -> None:
         size = int.from_bytes(self._response[1:_PREFIX_BYTES])
-        message = bytes(self._response[_PREFIX_BYTES : _PREFIX_BYTES + size])
-        if len(self._response) < _PREFIX_BYTES + size or self._response[0]:
+        end = _PREFIX_BYTES + size
+        message = bytes(self._response[_PREFIX_BYTES:end])
+        if len(self._response) < end or self._response[0]:
             self._fail("Internal", "the response has no uncompressed message")
             return
         try:
@@ -169,5 +177,7 @@ class HealthCall:
             self._fail("Internal", "failed to unmarshal the received message")
             return
         statuses = HealthCheckResponse.ServingStatus
-        name = statuses.Name(status) if status in statuses.values() else str(status)
-        self.result = CallResult("OK", serving=name)
+        serving = str(status)
+        if status in statuses.values():
+            serving = statuses.Name(status)
+        self.result = CallResult("OK", serving=serving)

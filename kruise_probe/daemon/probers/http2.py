@@ -50,9 +50,11 @@ class Frame(NamedTuple):
     payload: bytes
 
     def encode(self) -> bytes:
-        size = len(self.payload).to_bytes(3)
-        stream = self.stream.to_bytes(4)
-        return size + bytes([self.kind, self.flags]) + stream + self.payload
+        head = bytearray(len(self.payload).to_bytes(3))
+        head.append(self.kind)
+        head.append(self.flags)
+        head += self.stream.to_bytes(4)
+        return bytes(head) + self.payload
 
 
 def encode_settings(values: dict[int, int]) -> bytes:
@@ -109,13 +111,18 @@ class FrameReader:
             return None
         payload = bytes(self._incomplete[_FRAME_HEAD_BYTES:end])
         del self._incomplete[:end]
-        return Frame(kind, head[4], int.from_bytes(head[5:]), payload)
+        flags = head[4]
+        stream = int.from_bytes(head[5:])
+        return Frame(kind, flags, stream, payload)
 
     def _joined(self, frame: Frame) -> Frame | None:
         """The frame without padding; None for a part of a header block that has not ended."""
         if frame.kind == _CONTINUATION and self._begun is not None:
-            flags = self._begun.flags | frame.flags
-            frame = self._begun._replace(flags=flags, payload=self._begun.payload + frame.payload)
+            begun = self._begun
+            frame = begun._replace(
+                flags=begun.flags | frame.flags,
+                payload=begun.payload + frame.payload,
+            )
         elif frame.kind in (HEADERS, DATA):
             frame = frame._replace(payload=_unpadded(frame))
         if frame.kind != HEADERS:

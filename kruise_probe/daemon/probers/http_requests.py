@@ -33,14 +33,17 @@ class Headers:
         defaults = {"user-agent": f"User-Agent: {user_agent}", "accept": "Accept: */*"}
         lines: list[str] = []
         for header in configured:
+            if self.problem is None:
+                self.problem = _problem(header)
             name = header.name.lower()
             defaults.pop(name, None)
-            if name == "host":
-                self._host = self._host or header.value
-            self.problem = self.problem or _problem(header)
-            is_omitted = not header.value and name in _WITH_DEFAULT
-            if name not in _NOT_SENT and not is_omitted:
-                lines.append(f"{header.name}: {header.value.strip()}")
+            if name == "host" and not self._host:
+                self._host = header.value
+            is_omitted = name in _WITH_DEFAULT and not header.value
+            if name in _NOT_SENT or is_omitted:
+                continue
+            value = header.value.strip()
+            lines.append(f"{header.name}: {value}")
         lines.extend(defaults.values())
         lines.append("Connection: close")
         self._lines = "\r\n".join(lines)
@@ -51,18 +54,21 @@ class Headers:
 
     def redirected(self, url: Url, previous: Url, location: str) -> bytes:
         """A request that follows a redirect. The configured Host is kept for a relative redirect only."""
-        referer = f"Referer: {previous}\r\n"
-        if previous.scheme == "https" and url.scheme == "http":
-            referer = ""
+        leaves_tls = previous.scheme == "https" and url.scheme == "http"
+        referer = ""
+        if not leaves_tls:
+            referer = f"Referer: {previous}\r\n"
         host = self._host
         if is_absolute(location):
             host = ""
         return self._request(url, host, referer)
 
     def _request(self, url: Url, host: str, referer: str = "") -> bytes:
-        host = host or url.authority
-        begin = f"GET {url.target} HTTP/1.1\r\nHost: {host}\r\n"
-        text = f"{begin}{referer}{self._lines}\r\n\r\n"
+        if not host:
+            host = url.authority
+        line = f"GET {url.target} HTTP/1.1\r\n"
+        fields = f"Host: {host}\r\n{referer}{self._lines}"
+        text = f"{line}{fields}\r\n\r\n"
         return text.encode(errors="surrogateescape")
 
 

@@ -49,17 +49,17 @@ def url_of_action(scheme: str | None, address: HostPort, path: str | None) -> Ur
 
     As in kubelet, a path with a broken escape is escaped as a whole.
     """
+    scheme = (scheme or "http").lower()
     text = path or ""
-    query = ""
     parts = _PARTS.match(text)
     if parts is None or _BROKEN_ESCAPE.search(parts["path"]):
         text = text.replace("%", "%25")
         text = text.replace("?", "%3F")
+        target = _target(text, "")
     else:
-        text = parts["path"]
         query = parts["query"] or ""
-    scheme = scheme or "http"
-    return Url(scheme.lower(), address, str(address), _target(text, query))
+        target = _target(parts["path"], query)
+    return Url(scheme, address, str(address), target)
 
 
 def is_absolute(location: str) -> bool:
