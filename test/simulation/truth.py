@@ -86,6 +86,12 @@ class ProbeTruth:
     seen: str = ""
     was_running: bool = False
 
+    def note(self, *claims: str) -> None:
+        """They are true now."""
+        for claim in claims:
+            self.ages[claim] = 0.0
+            self.seconds[claim] = 0.0
+
 
 class ProbeCase:
     """One probe of one pod at one moment."""
@@ -132,8 +138,16 @@ class ProbeCase:
     @property
     def window(self) -> float:
         """How long a claim may be published after it was true, in counted time."""
-        stretch = 8 if self.probe.seconds[HANGS] < 600 else 1
-        return self.period * (stretch + self.threshold) + self.timeout + self.delay + 5.0
+        return self.period * (self.stretch + self.threshold) + self.timeout + self.delay + 5.0
+
+    @property
+    def window_of_reasons(self) -> float:
+        """As `window`, for the reason of an Unknown: each attempt until the threshold may be stretched (4.4)."""
+        return self.window + self.period * self.threshold * (self.stretch - 1)
+
+    @property
+    def stretch(self) -> int:
+        return 8 if self.probe.seconds[HANGS] < 600 else 1
 
 
 EXCEPTIONS: dict[str, Callable[[ProbeCase], bool]] = {
@@ -225,9 +239,13 @@ class Truth:
     # One probe.
 
     def _look_at_probe(self, name: str, pod: Json, marker: Json, probe: Json) -> None:
-        state = self.probes.setdefault((pod["metadata"]["uid"], probe["name"]), ProbeTruth())
+        key = pod["metadata"]["uid"], probe["name"]
+        is_new = key not in self.probes
+        state = self.probes.setdefault(key, ProbeTruth())
         node = self.nodes[pod["spec"]["nodeName"]]
         case = ProbeCase(node, state, pod, marker, probe, leads=self.leads)
+        if is_new:  # its container may have run and ended before this look
+            state.ages[self._verdict(case, name, probe["name"])] = 0.0
         container = self._world.containers.get(name)
         running = container is not None and container.state is ContainerState.RUNNING
         self._look_at_container(case, container, running)
@@ -238,9 +256,7 @@ class Truth:
         for claim in CLAIMS:
             state.ages[claim] += STEP_SECONDS * counted
             state.seconds[claim] += STEP_SECONDS
-        for claim in claims:
-            state.ages[claim] = 0.0
-            state.seconds[claim] = 0.0
+        state.note(*claims)
         self._check(case, f"{name} {probe['name']}", pod, probe)
 
     def _look_at_container(
@@ -256,8 +272,12 @@ class Truth:
             # 4.7: what was true before a reboot is not true of what runs now.
             state.ages[TRUE] = state.ages[FALSE] = case.window - REACTION_SECONDS
             state.blocked = case.grace
-        if replaced and case.may_be_after_long_break:
-            state.ages[RESTARTED] = state.seconds[RESTARTED] = 0.0
+        if replaced:  # the one before may have ended since the last look
+            state.note(*ENDED)
+        if case.may_be_after_long_break and running and container is not None:
+            had_no_result = self._age_of(container) < node.break_seconds + case.window
+            if replaced or (daemon_is_new and had_no_result):
+                state.note(RESTARTED)
         if running or (daemon_is_new and not case.after_long_break):
             state.blocked = 0.0
         elif node.works and not node.held:
@@ -291,10 +311,9 @@ class Truth:
         self, case: ProbeCase, pod: str, probe: str, container: FakeContainer | None, running: bool
     ) -> list[str]:
         claims = []
-        behaviour = self._applications.behaviour(pod, probe)
         if running and container is not None:
-            answers = behaviour.seconds < case.timeout
-            claims.append(TRUE if answers and behaviour.good else FALSE)
+            claims.append(self._verdict(case, pod, probe))
+            answers = self._applications.behaviour(pod, probe).seconds < case.timeout
             if not answers and probe == "exec":
                 claims.append(HANGS)
             if self._age_of(container) <= case.delay:
@@ -311,6 +330,10 @@ class Truth:
             claims.append(PAUSED)
         return claims
 
+    def _verdict(self, case: ProbeCase, pod: str, probe: str) -> str:
+        good, seconds = self._applications.behaviour(pod, probe)
+        return TRUE if good and seconds < case.timeout else FALSE
+
     def _age_of(self, container: FakeContainer) -> float:
         assert container.started_at is not None
         return (self._world.clock() - container.started_at).total_seconds()
@@ -323,7 +346,7 @@ class Truth:
         claim = _claim_of(condition)
         text = f"{where} says {claim} ({condition.get('message', '')[:80]})"
         age = state.ages.get(claim, math.inf)
-        if age > case.window:
+        if age > (case.window if claim in (TRUE, FALSE) else case.window_of_reasons):
             self._report(f"{claim} too long", f"{text}, which was true {age:g} s ago")
         if self._must_be_stale(case) and claim not in (STALE, *KNOWN_TO_MANAGER):
             self._report(f"{claim} without daemon", f"{text}, the daemon stopped long ago")
