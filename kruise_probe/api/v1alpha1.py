@@ -24,7 +24,7 @@ from kruise_probe.api.labels import (
     label_key_error,
 )
 from kruise_probe.api.meta import ApiObject, Condition
-from kruise_probe.api.names import PAUSED_ANNOTATION, ProbeName
+from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_WAITING_FOR_MANAGER, ProbeName
 from kruise_probe.api.problems import ErrorKind, Problem
 from kruise_probe.api.reserved import (
     ANNOTATION_KEY_RULES,
@@ -598,6 +598,19 @@ class PodProbeMarkerStatus(_Wire, frozen=True):
     ] = ()
 
 
+_NEW_STATUS: Final = {
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": "Unknown",
+            "reason": REASON_WAITING_FOR_MANAGER,
+            "message": "No manager of kruise-probe has seen this marker yet.",
+        }
+    ]
+}
+"""The API server sets it, because kstatus takes an object without conditions for ready."""
+
+
 class PodProbeMarker(ApiObject, frozen=True):
     """A marker.
 
@@ -607,7 +620,7 @@ class PodProbeMarker(ApiObject, frozen=True):
     """
 
     spec: Annotated[PodProbeMarkerSpec, Field(required=True)] = PodProbeMarkerSpec()
-    status: PodProbeMarkerStatus | None = None
+    status: Annotated[PodProbeMarkerStatus | None, Field(schema={"default": _NEW_STATUS})] = None
 
     @property
     def paused(self) -> bool:

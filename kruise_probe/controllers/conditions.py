@@ -355,7 +355,7 @@ def stamped(
     def since(condition: Condition) -> str | None:
         before = previous.get(condition.type)
         if before is not None and before.status == condition.status:
-            return before.last_transition_time
+            return before.last_transition_time or format_time(now)
         return format_time(now)
 
     return tuple(

@@ -26,24 +26,28 @@ CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
 
 BEHIND_SECONDS: Final = 30.0
 """After this time, a marker that is not Synced is not Ready."""
+NO_PODS_SECONDS: Final = 10.0
+"""After this time, a marker without pods is Ready: the pods of a workload that was created with it exist by then."""
 NO_VERDICT_SECONDS: Final = 60.0
 """After this time, a cause that all pods share makes the marker not Ready. It is seen after the first attempt."""
 
 
 class Lasting(NamedTuple):
-    """What has lasted long enough to make a marker not Ready.
+    """What has lasted long enough to decide whether a marker is Ready.
 
     Attributes:
         behind: NodePodProbes do not hold the current probes.
         without_verdict: all pods share a cause why a probe has no verdict.
+        without_pods: the selector matches no pod that can be probed, or will be.
     """
 
     behind: bool = False
     without_verdict: bool = False
+    without_pods: bool = False
 
 
 class Stopwatch:
-    """Since when each marker has been in a state, by the loop's clock, and whether that is too long."""
+    """Since when each marker has been in a state, by the loop's clock, and whether that is for the limit."""
 
     def __init__(self, limit_seconds: float) -> None:
         self._limit_seconds = limit_seconds
@@ -58,7 +62,7 @@ class Stopwatch:
         return now >= self._since.setdefault(marker, now) + self._limit_seconds
 
     def seconds_until_limit(self, marker: NamespacedName) -> list[float]:
-        """The time until the state has lasted too long; none if it has, or does not last."""
+        """The time until the state has lasted for the limit; none if it has, or does not last."""
         since = self._since.get(marker)
         if since is None:
             return []
@@ -75,22 +79,27 @@ class Stopwatches:
     def __init__(self) -> None:
         self._behind = Stopwatch(BEHIND_SECONDS)
         self._without_verdict = Stopwatch(NO_VERDICT_SECONDS)
+        self._without_pods = Stopwatch(NO_PODS_SECONDS)
+        self._all = (self._behind, self._without_verdict, self._without_pods)
 
     def observe(self, marker: NamespacedName, counts: StatusCounts) -> Lasting:
         is_without_verdict = bool(probe_without_verdict(counts))
         return Lasting(
             self._behind.observe(marker, bool(counts.nodes_behind)),
             self._without_verdict.observe(marker, is_without_verdict),
+            self._without_pods.observe(marker, not counts.matched and not counts.pending),
         )
 
     def seconds_until_checks(self, marker: NamespacedName) -> list[float]:
-        """When a state of the marker becomes a reason not to be Ready."""
-        behind = self._behind.seconds_until_limit(marker)
-        return behind + self._without_verdict.seconds_until_limit(marker)
+        """When a state of the marker has lasted long enough."""
+        checks: list[float] = []
+        for stopwatch in self._all:
+            checks += stopwatch.seconds_until_limit(marker)
+        return checks
 
     def forget(self, marker: NamespacedName) -> None:
-        self._behind.forget(marker)
-        self._without_verdict.forget(marker)
+        for stopwatch in self._all:
+            stopwatch.forget(marker)
 
 
 def previous_ready(marker: PodProbeMarker, generation: int) -> str:
@@ -142,7 +151,7 @@ def ready(counts: StatusCounts, is_claimed: bool, previous: str, lasting: Lastin
     if previous == REPORTING or not waiting:
         message = "Each probe has had a result on a pod since this marker was changed."
         return Condition(READY, "True", REPORTING, message)
-    if not counts.matched and not counts.pending:
+    if not counts.matched and not counts.pending and (lasting.without_pods or previous == NO_PODS):
         return Condition(READY, "True", NO_PODS, "The selector matches no pod that can be probed.")
     message = f"No result yet of probe {waiting[0]!r} on any pod."
     return Condition(READY, "Unknown", WAITING_FOR_RESULTS, message)

@@ -255,7 +255,7 @@ def node_pod_probe_link(context: ProbeContext) -> Link:
 def _why_behind(context: ProbeContext) -> str:
     """Why the manager has not applied the marker, from the marker's status; or empty."""
     status = context.source.status
-    if status is None:
+    if status is None or not status.observed_generation:
         return "; no manager has written this marker's status"
     generation = context.source.metadata.generation or 0
     if status.observed_generation < generation:

@@ -12,6 +12,7 @@ from kruise_probe_playground.apiserver import builtin
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.kinds import Kind, Rules
 from kruise_probe_playground.apiserver.schema import UNTYPED, Compiler, Json, Schema, put
+from kruise_probe_playground.apiserver.shaping import apply_defaults
 from kruise_probe_playground.apiserver.tables import NAME, Column, cell_of
 from kruise_probe_playground.apiserver.validation import validate
 
@@ -27,6 +28,10 @@ class CustomRules(Rules):
     api_version: str
     kind: str
     validator: Validator | None
+
+    def prepare_for_create(self, new: Json) -> None:
+        """Set the default of the status, which `reset_for_create` removed."""
+        apply_defaults(new, self.schema)
 
     def reset_for_update(self, new: Json, old: Json, subresource: str) -> None:
         if subresource == "status":

@@ -72,21 +72,25 @@ async def test_each_generation_awaits_its_own_verdicts(
 
 
 @cases(
-    "pods now",
+    "pods after",
     none=([], ("True", "NoPods")),
     not_scheduled=([pod_wire("web-1", node="")], WAITING),
     not_initialised=([pod_wire("web-1", initialized=False)], WAITING),
     finished=([pod_wire("web-1", phase="Succeeded")], ("True", "NoPods")),
 )
-async def test_a_marker_without_pods_is_ready(
-    api: Scene, pods: list[Json], now: tuple[str, str]
+async def test_a_marker_without_pods_is_ready_after_10_s(
+    api: Scene, pods: list[Json], after: tuple[str, str]
 ) -> None:
+    """A workload that was created with the marker has pods by then."""
     for name in ("web-1", "web-2"):
         api.remove(PODS, name)
     for wire in pods:
         api.put(PODS, wire)
-    await api.run()
-    assert ready(api) == now
+    async with api.running():
+        await settle(4)
+        assert ready(api) == WAITING
+        await settle(9)
+        assert ready(api) == after
 
 
 @cases(
