@@ -48,6 +48,7 @@ class NodeTruth:
         silent: since the daemon stopped, while a manager leads.
         missed: as `silent`, by what the leading manager may count: since it began to lead, and since the node has entries.
         held: since the runtime is unavailable, while the daemon runs.
+        connection: of the daemon's newest process, which may start and end between two looks.
         break_seconds: of the last break of the daemon; `started` is its end, in loop time.
     """
 
@@ -55,6 +56,7 @@ class NodeTruth:
     silent: float = 0.0
     missed: float = 0.0
     has_entries: bool = False
+    connection: object = None
     held: float = 0.0
     stopped: float = 0.0
     started: float = 0.0
@@ -219,8 +221,13 @@ class Truth:
             node.break_seconds = now - node.stopped
             node.started = now
             node.held = 0.0
-        if before and not node.works:
+        connection = self._world.processes[f"daemon-{name}"].connection
+        ran_between = connection is not node.connection and not node.works
+        node.connection = connection
+        if ran_between or (before and not node.works):
             node.stopped = now
+        if ran_between:
+            node.missed = 0.0
         if node.works:
             node.silent = node.missed = 0.0
             away = bool(self._world.runtimes[name].failures)
