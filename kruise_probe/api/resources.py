@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kruise_probe.api import pods
+from kruise_probe.api import pod_wire
 from kruise_probe.api.caches import Cache, decoded_bytes
 from kruise_probe.api.core import EVENTS, LEASES, NODES, Probe
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, Resource, as_is
@@ -127,8 +127,8 @@ PODS: Final = Resource(
     "v1",
     "pods",
     "Pod",
-    wire=pods.PodWire,
-    project=pods.project,
+    wire=pod_wire.PodWire,
+    project=pod_wire.project,
 )
 MARKERS: Final = Resource(
     GROUP, VERSION, "podprobemarkers", "PodProbeMarker", wire=PodProbeMarker, project=as_is

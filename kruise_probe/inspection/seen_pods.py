@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.meta import Resource, decode_nulls
-from kruise_probe.api.pods import Pod, PodCondition, PodWire
-from kruise_probe.api.pods import project as project_pod
+from kruise_probe.api.pod_wire import PodWire
+from kruise_probe.api.pod_wire import project as project_pod
+from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.api.times import parse_time
 
 MAX_MESSAGE: Final = 200

@@ -11,7 +11,8 @@ from support.builders import CREATED, condition_wire, owned_fields, pod_wire
 from support.cases import cases
 from support.wire import Json
 
-from kruise_probe.api.pods import NOTHING_OWNED, SHARED_BYTES, Container, Mark, Owned, Pod
+from kruise_probe.api.pod_wire import SHARED_BYTES
+from kruise_probe.api.pods import NOTHING_OWNED, Container, Mark, Owned, Pod
 from kruise_probe.api.resources import PODS
 
 RECORDED = Path(__file__).parents[2] / "data" / "pod.json"
