@@ -23,6 +23,7 @@ from kruise_probe.inspection.views import (
     PodView,
     ProblemView,
     ResultView,
+    RoleView,
     StatusView,
 )
 
@@ -71,6 +72,7 @@ def _marker_lines(
     marker: MarkerView, terminal: Terminal, now: datetime, *, wide: bool
 ) -> Iterator[str]:
     yield from title_lines(marker, terminal, wide=wide)
+    yield from _role_lines(marker.roles, terminal, now)
     yield from problem_lines(problems_and_hints(marker), terminal)
     yield from pod_table(marker, terminal, now, wide=wide)
 
@@ -82,6 +84,23 @@ def title_lines(marker: MarkerView, terminal: Terminal, *, wide: bool) -> Iterat
     if wide:
         yield from _probe_table(marker, terminal)
         yield ""
+
+
+def _role_lines(
+    roles: Iterable[RoleView],
+    terminal: Terminal,
+    now: datetime,
+) -> Iterator[str]:
+    """One line for each role: `role=primary  db-1 (since 4m)  held off: db-0`."""
+    for role in roles:
+        text = ", ".join(role.holders) or "nobody"
+        if role.since:
+            text += f" (since {age(role.since, now)})"
+        if role.held_off:
+            text += f"  held off: {', '.join(role.held_off)}"
+        if role.group:
+            text = f"{role.group}  {text}"
+        yield from terminal.paragraph(Cell(f"{role.role}  ", "strong"), text)
 
 
 def problems_and_hints(marker: MarkerView) -> list[ProblemView]:

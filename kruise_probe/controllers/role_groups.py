@@ -34,6 +34,7 @@ from kruise_probe.controllers.indexes import PodResults, StatusChange
 from kruise_probe.controllers.marking import why_unknown
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.roles import (
+    WAITING_FOR_POD,
     Member,
     Role,
     Standing,
@@ -295,7 +296,7 @@ class RoleGroups:
         why = self._refusal_of(role.marker.name, other.key)
         if other.paused:
             why = "it is paused"
-        return f"waiting for pod {other.name} to lose {role_text(claim)}: {why}" if why else ""
+        return f"{WAITING_FOR_POD}{other.name} to lose {role_text(claim)}: {why}" if why else ""
 
     def _is_unsettled(self, pod: Pod) -> bool:
         """Whether a set of `pod` may have, or take, an effect that the cache does not show."""

@@ -26,6 +26,9 @@ from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import Wanted
 
+WAITING_FOR_POD: Final = "waiting for pod "
+"""How the message of a holder begins that cannot be set."""
+
 MAX_GROUP: Final = 500
 """Maximum pods of a group. The role of a larger one stays where it is."""
 

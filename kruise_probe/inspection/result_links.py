@@ -6,7 +6,7 @@ from typing import Final
 from kruise_probe.api.core import MAX_SECONDS, Probe
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.messages import searched_part
-from kruise_probe.api.names import REASON_DAEMON_STALE
+from kruise_probe.api.names import REASON_DAEMON_STALE, REASON_NOT_HOLDER
 from kruise_probe.api.problems import shorten
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
@@ -21,6 +21,7 @@ from kruise_probe.controllers.conditions import (
 from kruise_probe.controllers.limits import is_windows
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER
+from kruise_probe.controllers.roles import WAITING_FOR_POD, role_text
 from kruise_probe.hints.commands import (
     command_problem,
     failure_hint,
@@ -181,7 +182,23 @@ def marks_link(context: ProbeContext) -> Link:
     wanted = context.wanted_in(result.state) if result is not None else None
     if result is None or wanted is None:
         return ok("marks", "unchanged")
-    return _behind_marks(context, wanted, result) or _marks_link(wanted, result)
+    link = _role_link(context) if result.state == ProbeState.SUCCEEDED else None
+    return link or _behind_marks(context, wanted, result) or _marks_link(wanted, result)
+
+
+def _role_link(context: ProbeContext) -> Link | None:
+    """Which other pod holds the role, or keeps it from this one; None if no other pod carries its marks."""
+    pod, claim = context.pod, context.claim
+    if claim is None or claim.exclusive is None:
+        return None
+    holders = context.snapshot.carriers(pod, claim)
+    if not holders or pod.name in holders:
+        return None
+    condition = pod.condition(claim.condition_type)
+    message = "" if condition is None else condition.message or ""
+    if message.startswith(WAITING_FOR_POD):
+        return broken("marks", REASON_NOT_HOLDER, message)
+    return ok("marks", f"pod {listed(holders)} holds the role {role_text(claim)}")
 
 
 def _behind_marks(

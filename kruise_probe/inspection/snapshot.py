@@ -12,14 +12,21 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.names import LEADER_ELECTION_ID, REASON_DAEMON_STALE, daemon_lease_name
+from kruise_probe.api.names import (
+    LEADER_ELECTION_ID,
+    REASON_DAEMON_STALE,
+    ProbeName,
+    daemon_lease_name,
+)
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.daemon_leases import is_outlived, silence
 from kruise_probe.controllers.indexes import NodePodProbeIndex
 from kruise_probe.controllers.limits import is_virtual
 from kruise_probe.controllers.matching import Matching
+from kruise_probe.controllers.roles import carried
 from kruise_probe.inspection.seen_pods import SeenPod
 
 RECENT: Final = timedelta(seconds=5)
@@ -112,6 +119,17 @@ class Snapshot:
         """The pods that `marker` selects, sorted by name: game-2 before game-10."""
         found = [self.pods_by_key[pod.key] for pod in self.matching.pods_of(marker)]
         return sorted(found, key=lambda pod: natural_order(pod.name))
+
+    def carriers(self, pod: SeenPod, claim: Claim) -> list[str]:
+        """The names of the pods that carry the marks of an exclusive probe, in the group of `pod`."""
+        marker = self.compiled.get(
+            NamespacedName(pod.namespace, ProbeName.parse(claim.name).marker)
+        )
+        if marker is None or claim.exclusive is None:
+            return []
+        label = claim.exclusive.group_label
+        group = self.matching.group_of(marker, label, pod.labels.get(label, ""))
+        return sorted([found.name for found in group if carried(found, claim)])
 
     @cached_property
     def stale_reasons(self) -> Mapping[str, str]:

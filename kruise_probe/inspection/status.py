@@ -33,6 +33,7 @@ from kruise_probe.controllers.conditions import (
 )
 from kruise_probe.controllers.limits import is_probed
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER, INVALID_SPEC
+from kruise_probe.controllers.roles import carried, role_text
 from kruise_probe.hints.commands import handler_text
 from kruise_probe.hints.selectors import corrected, distance, selector_text, why_not
 from kruise_probe.inspection.link import (
@@ -57,6 +58,7 @@ from kruise_probe.inspection.views import (
     ProbeView,
     ProblemView,
     ResultView,
+    RoleView,
     StatusView,
 )
 
@@ -90,8 +92,10 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     not_of_pods = _NOT_OF_PODS | {problem.reason for problem in problems}
     pods = []
     counted = []
+    found_traces: list[ProbeTrace] = []
     for pod in snapshot.pods_of(compiled):
         traces = traces_of(snapshot, pod, compiled)
+        found_traces += traces
         view = _pod_view(pod, traces, compiled)
         pods.append(view)
         if is_probed(pod):
@@ -110,7 +114,31 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
         probes=list(map(_probe_view, marker.spec.probes)),
         pods=pods,
         problems=sorted(problems, key=lambda problem: problem.severity != LinkState.BROKEN),
+        roles=_roles(found_traces),
     )
+
+
+def _roles(traces: Iterable[ProbeTrace]) -> list[RoleView]:
+    """The roles of exclusive probes, by probe and group."""
+    roles: dict[tuple[str, str], RoleView] = {}
+    for trace in traces:
+        pod, claim, result = trace.context.pod, trace.context.claim, trace.context.result
+        if claim is None or claim.exclusive is None:
+            continue
+        label = claim.exclusive.group_label
+        group = f"{label}={pod.labels.get(label, '')}" if label else ""
+        probe = trace.context.probe.name
+        role = roles.setdefault(
+            (probe, group),
+            RoleView(probe, role_text(claim), group, [], "", []),
+        )
+        if carried(pod, claim):
+            role.holders.append(pod.name)
+            since = (result and result.last_transition_time) or ""
+            roles[probe, group] = msgspec.structs.replace(role, since=since)
+        elif result is not None and result.state == ProbeState.SUCCEEDED:
+            role.held_off.append(pod.name)
+    return [roles[key] for key in sorted(roles)]
 
 
 def _problem(link: Link, pod: SeenPod | None = None, probe: str = "") -> ProblemView:

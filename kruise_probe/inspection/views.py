@@ -83,6 +83,20 @@ class PodView(JsonView, frozen=True):
     annotations: dict[str, str]
 
 
+class RoleView(JsonView, frozen=True):
+    """A role of an exclusive probe. `group` is the label of its pods, or empty; `holders` is empty if no pod has it.
+
+    `since` is when the holder became Succeeded; `heldOff` are other pods that are Succeeded.
+    """
+
+    probe: str
+    role: str
+    group: str
+    holders: list[str]
+    since: str
+    held_off: list[str]
+
+
 class CountsView(JsonView, frozen=True):
     """Probed pods by state. A pod is failed if any probe is Failed, succeeded if all are, otherwise unknown.
 
@@ -105,6 +119,7 @@ class MarkerView(JsonView, frozen=True):
     probes: list[ProbeView]
     pods: list[PodView]
     problems: list[ProblemView]
+    roles: list[RoleView]
 
 
 class StatusView(SnapshotView, frozen=True, kw_only=True):

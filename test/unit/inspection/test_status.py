@@ -17,6 +17,8 @@ from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 from support.wire import Json
 
 from kruise_probe.api.core import Probe
+from kruise_probe.cli.tables import status_lines
+from kruise_probe.cli.terminal import Terminal
 from kruise_probe.hints.commands import handler_text
 from kruise_probe.inspection.explanation import explanation
 from kruise_probe.inspection.seen_pods import SeenPod
@@ -315,6 +317,38 @@ def test_view_has_the_documented_fields() -> None:
     of_marker = only(snapshot())
     documented = Path(__file__).parents[2] / "data" / "status-view.json"
     assert msgspec.to_builtins(of_marker) == json.loads(documented.read_text())
+
+
+def test_a_role_has_one_line_with_its_holder_and_the_pods_that_are_held_off() -> None:
+    policies = [
+        policy_wire("Succeeded", {"role": "primary"}),
+        policy_wire("Failed", {"role": "replica"}),
+    ]
+    probe = probe_wire(policies=policies) | {"exclusive": {}}
+    off = condition_wire("example.com/healthy", reason="NotHolder")
+    waits = {**off, "message": "waiting for pod web-1 to lose role=primary: 403 no"}
+    pods = [
+        healthy_pod("web-0", labels={"app": "web", "role": "replica"}, conditions=[off]),
+        healthy_pod("web-1", labels={"app": "web", "role": "primary"}),
+        healthy_pod("web-2", labels={"app": "web", "role": "replica"}, conditions=[waits]),
+    ]
+    there = snapshot(markers=[marker(probes=[probe])], pods=pods)
+    view = status_view(there, there.markers, [])
+    (role,) = view.markers[0].roles
+    assert (role.role, role.holders, role.held_off) == (
+        "role=primary",
+        ["web-1"],
+        ["web-0", "web-2"],
+    )
+    text = "\n".join(status_lines(view, Terminal(width=200), wide=False))
+    assert "role=primary  web-1 (since 30s)  held off: web-0, web-2\n" in text
+    traces = [explanation(there, pod, []).matching[0].probes[0] for pod in there.pods]
+    assert [trace.links[-1].text for trace in traces] == [
+        "pod web-1 holds the role role=primary",
+        "role=primary",
+        waits["message"],
+    ]
+    assert [trace.reason for trace in traces] == ["", "", "NotHolder"]
 
 
 HANDLERS = {
