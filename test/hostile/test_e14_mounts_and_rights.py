@@ -60,13 +60,6 @@ def test_the_daemon_mounts_the_folder_of_the_runtimes_socket_alone(
     assert mount == {"name": "runtime", "mountPath": f"/host{folder}", "readOnly": True}
 
 
-def test_the_chart_and_the_bases_mount_the_same_folder() -> None:
-    base = yaml.safe_load((ROOT / "config/daemon/daemon.yaml").read_text())
-    assert host_paths(base) == {"runtime": {"path": CONTAINERD, "type": "Directory"}}
-    values = yaml.safe_load((ROOT / "config/chart/values.yaml").read_text())
-    assert values["daemon"]["socketFolder"] == CONTAINERD
-
-
 @pytest.mark.parametrize(("runtime", "folder"), RUNTIMES.items())
 def test_every_other_runtime_has_a_component_for_its_own_folder(runtime: str, folder: str) -> None:
     file = ROOT / "config" / "runtime" / runtime / "kustomization.yaml"
@@ -125,10 +118,3 @@ def test_containers_give_up_what_they_do_not_need(
     if kind == "Deployment":
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert "hostNetwork" not in spec
-
-
-def test_the_documents_say_what_a_daemon_may_read() -> None:
-    """Roles cannot narrow a list to one object, so the page on security has to say it."""
-    page = (ROOT / "docs" / "security.md").read_text()
-    assert "the NodePodProbe of every node" in page
-    assert "AuthorizationConfiguration" in page

@@ -6,12 +6,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 from support.kubeconfig import kubeconfig
 from support.pages import ROOT
 
@@ -114,16 +112,6 @@ def test_the_bill_of_materials_lists_what_the_wheels_require(files: Path) -> Non
     assert {"click", "msgspec"} <= versions.keys()
     assert not versions.keys() & {"pip", "hatchling", "pytest"}
     assert any(each.startswith("msgspec==") for each in own["dependsOn"])
-
-
-def test_the_chart_has_the_version_of_the_release(files: Path) -> None:
-    with tarfile.open(files / f"kruise-probe-chart-{VERSION}.tgz") as tar:
-        member = tar.extractfile("kruise-probe/Chart.yaml")
-        assert member is not None
-        chart = yaml.safe_load(member)
-
-    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
-    assert f":{VERSION}\n" in chart["annotations"]["artifacthub.io/images"]
 
 
 @pytest.mark.parametrize("python", pythons())

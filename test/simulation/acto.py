@@ -4,13 +4,14 @@ A property is changed by an edit of one path of a fixed marker. The API server r
 that of a new cluster with the edited marker. Afterwards the edit is reverted, and the state is the one before.
 
 Source: Gu et al., Acto: Automatic End-to-End Testing for Operation Correctness of Cloud System Management, SOSP 2023.
-Differs: values are written by hand, one valid and one invalid for each property.
+Differs: values are written by hand, one valid and one invalid for each property (test/data/fields.yaml).
 """
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
+from support.fields import ROWS, put
 from support.wire import Json
 
 from kruise_probe.manifests.crds import all_crds
@@ -31,12 +32,11 @@ BASE: Json = {
     ],
 }
 
-_HTTP: Json = {"port": 80}
-_HEADERS: Json = {"port": 80, "httpHeaders": [{"name": "X-A", "value": "b"}]}
+NOTHING: Json = {}
 
 
 class Property(NamedTuple):
-    """`path` as in the schema; `parts` are what the edit sets first; then `valid`, and in another edit `invalid`.
+    """`path` as in the schema; an edit sets what it `needs`, then `valid`, and in another edit `invalid`.
 
     `invalid` is absent (None) where every value of the type is valid.
     """
@@ -44,44 +44,22 @@ class Property(NamedTuple):
     path: str
     valid: Any
     invalid: Any = None
-    handler: tuple[str, Json] | None = None
+    needs: Json = NOTHING
+
+
+def _property_of_probe(path: str, row: Json) -> Property:
+    name = f"probes[].{path}"
+    if "no-entry" in row and row["before"] is None:  # a host, which must be absent or empty
+        return Property(name, "", row["after"], row["needs"])
+    return Property(name, row["after"], row.get("invalid"), row.get("needs", NOTHING))
 
 
 PROPERTIES = (
     Property("selector.matchLabels", {"app": "web"}, {"a b": "c"}),
     Property("selector.matchExpressions[].key", "tier", "a b"),
     Property("selector.matchExpressions[].operator", "NotIn", "Like"),
-    Property("selector.matchExpressions[].values[]", "db", "a b"),
-    Property("probes[].name", "q", "a#b"),
-    Property("probes[].containerName", "absent", ""),
-    Property("probes[].probe.exec.command[]", "base-q", "x" * 9000),
-    Property("probes[].probe.httpGet.host", "", "example.com", ("httpGet", _HTTP)),
-    Property("probes[].probe.httpGet.httpHeaders[].name", "X-B", "a b", ("httpGet", _HEADERS)),
-    Property("probes[].probe.httpGet.httpHeaders[].value", "c", None, ("httpGet", _HEADERS)),
-    Property("probes[].probe.httpGet.path", "/ready", None, ("httpGet", _HTTP)),
-    Property("probes[].probe.httpGet.port", 8080, 70000, ("httpGet", _HTTP)),
-    Property("probes[].probe.httpGet.protocol", "HTTP1", "HTTP2", ("httpGet", _HTTP)),
-    Property("probes[].probe.httpGet.scheme", "HTTPS", "ftp", ("httpGet", _HTTP)),
-    Property("probes[].probe.tcpSocket.host", "", "example.com", ("tcpSocket", _HTTP)),
-    Property("probes[].probe.tcpSocket.port", 8080, "UPPER CASE", ("tcpSocket", _HTTP)),
-    Property("probes[].probe.grpc.port", 9000, 0, ("grpc", _HTTP)),
-    Property("probes[].probe.grpc.service", "other", None, ("grpc", _HTTP)),
-    Property("probes[].probe.grpc.mode", "TLS", "SSL", ("grpc", _HTTP)),
-    Property("probes[].probe.initialDelaySeconds", 2, -1),
-    Property("probes[].probe.timeoutSeconds", 2, 4000),
-    Property("probes[].probe.periodSeconds", 2, -1),
-    Property("probes[].probe.successThreshold", 2, -1),
-    Property("probes[].probe.failureThreshold", 3, -1),
-    Property("probes[].probe.terminationGracePeriodSeconds", 5, None),
-    Property("probes[].markerPolicy[].state", "Unknown", "Good"),
-    Property("probes[].markerPolicy[].labels", {"l2": "z"}, {"a b": "c"}),
-    Property("probes[].markerPolicy[].annotations", {"a2": "z"}, {"a b": "c"}),
-    Property("probes[].markerPolicy[].fromMessage[].label", "l3", "a b"),
-    Property("probes[].markerPolicy[].fromMessage[].annotation", "a3", "a b"),
-    Property("probes[].markerPolicy[].fromMessage[].regex", "f(.*)", "("),
-    Property("probes[].podConditionType", "c/two", "Ready"),
-    Property("probes[].whenStale", "Keep", "Never"),
-    Property("probes[].whenTerminating", "Probe", "Never"),
+    Property("selector.matchExpressions[].values", ["db"], ["a b"]),
+    *(_property_of_probe(path, row) for path, row in ROWS.items()),
 )
 
 
@@ -94,9 +72,9 @@ def schema_paths() -> Iterator[str]:
 
 def _leaves(schema: Mapping[str, Any], path: str) -> Iterator[str]:
     if "properties" in schema:
-        for name, each in schema["properties"].items():
-            yield from _leaves(each, f"{path}.{name}".lstrip("."))
-    elif schema.get("type") == "array":
+        for name, field in schema["properties"].items():
+            yield from _leaves(field, f"{path}.{name}".lstrip("."))
+    elif "properties" in schema.get("items", {}):
         yield from _leaves(schema["items"], f"{path}[]")
     else:
         yield path
@@ -105,19 +83,14 @@ def _leaves(schema: Mapping[str, Any], path: str) -> Iterator[str]:
 def edited(change: Property, value: Any) -> Json:
     """The base spec with `value` at the path of the property, in the first element of each list."""
     spec = deepcopy(BASE)
-    if change.handler is not None:
-        name, handler = change.handler
-        spec["probes"][0]["probe"] = {name: deepcopy(handler), "periodSeconds": 3}
-    if "fromMessage" in change.path:
-        kind = "annotation" if change.path.endswith("annotation") else "label"
-        spec["probes"][0]["markerPolicy"][0]["fromMessage"] = [{kind: "l4"}]
-    at: Any = spec
-    *parents, last = [
-        0 if part == "0" else part for part in change.path.replace("[]", ".0").split(".")
-    ]
-    for part in parents:
-        at = at[part]
-    at[last] = value
     if change.path == "selector.matchLabels":
         del spec["selector"]["matchExpressions"]
+    part, _, field = change.path.removeprefix("probes[].").partition(".")
+    handler = field.partition(".")[0]
+    if part == "probe" and handler in ("httpGet", "tcpSocket", "grpc"):
+        spec["probes"][0]["probe"] = {"periodSeconds": 3}
+    for path, needed in change.needs.items():
+        if not path.startswith("probe.exec"):
+            put(spec, f"probes[].{path}", needed)
+    put(spec, change.path, value)
     return spec

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import msgspec
 import pytest
-import yaml
 from crd_schemas import definitions, schema_of
 from support.builders import container_wire, marker, pod
+from support.fields import MARKS, ROWS, put
 from support.linting import lint_text
 from support.wire import Json
 
@@ -31,11 +31,6 @@ from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
 
-
-TABLE = yaml.safe_load((Path(__file__).parents[1] / "data" / "fields.yaml").read_text())
-ROWS: dict[str, Json] = TABLE["fields"]
-MARKS = TABLE["reasons"][0]
-"""Why a field of a policy is not written to nodes."""
 
 WITHOUT_TRAFFIC = {
     "probe.httpGet.protocol": "HTTP1 is what every request is; it is in the hash, because a later version may allow others",
@@ -68,17 +63,6 @@ def written(path: str, value: object) -> Json:
     for place, needed in {**ROWS[path].get("needs", {}), path: value}.items():
         put(found, place, needed)
     return found
-
-
-def put(target: Json, path: str, value: object) -> None:
-    *parents, last = path.split(".")
-    for parent in parents:
-        name = parent.removesuffix("[]")
-        if name == parent:
-            target = target.setdefault(name, {})
-        else:
-            (target,) = target.setdefault(name, [{}])
-    target[last] = msgspec.json.decode(msgspec.json.encode(value))
 
 
 def schema_at(schema: Json, path: str) -> Json:

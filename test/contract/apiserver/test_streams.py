@@ -1,20 +1,16 @@
 """`kubectl exec` and `kubectl port-forward` on a node."""
 
 import asyncio
-import json
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from support.hollow import marker_object, probe
 from support.kubectl import Kubectl, KubectlError
 from support.patience import PATIENCE_SECONDS
 from support.real_node import busybox_pod
-from support.shell import run
 from support.wire import Json
 
 Run = Callable[..., Any]
@@ -102,25 +98,3 @@ async def test_port_forward_to_a_refused_port_closes_the_connection(game: Run) -
             reader, writer = await asyncio.open_connection(host, int(port))
             assert await reader.read() == b""
             writer.close()
-
-
-async def test_try_runs_each_handler(game: Run, tmp_path: Path) -> None:
-    handlers: Mapping[str, tuple[Json, str]] = {
-        "exec": ({"exec": {"command": ["sh", "-c", "echo full"]}}, "Succeeded"),
-        "http": ({"httpGet": {"port": "http", "path": "/healthz"}}, "Succeeded"),
-        "tcp": ({"tcpSocket": {"port": 8081}}, "Failed"),
-        "grpc": ({"grpc": {"port": 8080}}, "Failed"),
-    }
-    probes = (
-        probe(
-            name, containerName="server", podConditionType=f"c/{name}", markerPolicy=None,
-            probe={**handler, "timeoutSeconds": 2},
-        )
-        for name, (handler, _) in handlers.items()
-    )  # fmt: skip
-    (tmp_path / "marker.json").write_text(json.dumps(marker_object(*probes, app="game")))
-    runner = kubectl_of(game)
-    script = f"kruise-probe try game -n {runner.namespace} -f marker.json -o json"
-    ran = await run(script, kubeconfig=Path(runner.kubeconfig), folder=tmp_path)
-    attempts = {each["probe"]: each["state"] for each in json.loads(ran.out)["attempts"]}
-    assert attempts == {name: state for name, (_, state) in handlers.items()}

