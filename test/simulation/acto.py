@@ -27,12 +27,14 @@ BASE: Json = {
             "markerPolicy": [
                 {"state": "Succeeded", "labels": {"l1": "x"}, "annotations": {"a1": "x"}},
                 {"state": "Failed", "labels": {"l1": "y"}},
+                {"state": "Unknown", "labels": {"l1": "z"}},  # without it, earlier marks stay
             ],
         }
     ],
 }
 
 NOTHING: Json = {}
+OTHER_HANDLERS = tuple(f"probes[].probe.{name}" for name in ("httpGet", "tcpSocket", "grpc"))
 
 
 class Property(NamedTuple):
@@ -85,12 +87,11 @@ def edited(change: Property, value: Any) -> Json:
     spec = deepcopy(BASE)
     if change.path == "selector.matchLabels":
         del spec["selector"]["matchExpressions"]
-    part, _, field = change.path.removeprefix("probes[].").partition(".")
-    handler = field.partition(".")[0]
-    if part == "probe" and handler in ("httpGet", "tcpSocket", "grpc"):
+    needs = {f"probes[].{path}": needed for path, needed in change.needs.items()}
+    if any(path.startswith(OTHER_HANDLERS) for path in (change.path, *needs)):
         spec["probes"][0]["probe"] = {"periodSeconds": 3}
-    for path, needed in change.needs.items():
-        if not path.startswith("probe.exec"):
-            put(spec, f"probes[].{path}", needed)
+    for path, needed in needs.items():
+        if not path.startswith("probes[].probe.exec"):
+            put(spec, path, needed)
     put(spec, change.path, value)
     return spec
