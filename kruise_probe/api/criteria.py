@@ -102,6 +102,12 @@ class _Criteria(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     """Base of the structs below."""
 
 
+def sample_text(name: str, labels: Mapping[str, str]) -> str:
+    """A sample without its value, as Prometheus writes it."""
+    pairs = ", ".join([f'{label}="{value}"' for label, value in labels.items()])
+    return f"{name}{{{pairs}}}" if pairs or not name else name
+
+
 class MetricSample(_Criteria, frozen=True):
     """A sample in the text format of Prometheus.
 
@@ -154,6 +160,15 @@ class Extract(_Criteria, frozen=True):
             kind=ErrorKind.REQUIRED,
         ),
     )
+
+    @property
+    def source(self) -> str:
+        """Where the value comes from, on one line."""
+        if self.metric is not None:
+            return f"metric {sample_text(self.metric.name, self.metric.labels)}"
+        if self.json_path is not None:
+            return f"jsonPath {self.json_path}"
+        return f"regex {self.regex!r}"
 
     @property
     def canonical(self) -> Self:

@@ -59,6 +59,8 @@ REASON_TOO_MANY_PROBES: Final = "TooManyProbes"
 REASON_TOO_MANY_KEYS: Final = "TooManyKeys"
 REASON_ENTRY_TOO_LARGE: Final = "EntryTooLarge"
 REASON_ANNOTATIONS_FULL: Final = "AnnotationsFull"
+REASON_FIELD_PRUNED: Final = "FieldPruned"
+REASON_FIELD_NOT_SUPPORTED: Final = "FieldNotSupported"
 LEFT_OUT_REASONS: Final = (
     REASON_NO_ROOM,
     REASON_TOO_MANY_MARKERS,
@@ -67,6 +69,8 @@ LEFT_OUT_REASONS: Final = (
     REASON_ENTRY_TOO_LARGE,
 )
 """Condition reasons of probes that do not run because of a limit."""
+FIELD_REASONS: Final = (REASON_FIELD_PRUNED, REASON_FIELD_NOT_SUPPORTED)
+"""Condition reasons of probes with a field that a CRD or their prober does not know."""
 
 NATIVE_POD_CONDITIONS: Final = frozenset(
     {

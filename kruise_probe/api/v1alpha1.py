@@ -685,12 +685,17 @@ class PodProbeStatus(_Wire, frozen=True):
 
 
 class NodePodProbeStatus(_Wire, frozen=True):
-    """`pods` and `last_probe_time` are for `kubectl get`: the number of pods to probe, and the time of the newest result."""
+    """`pods` and `last_probe_time` are for `kubectl get`: the number of pods to probe, and the time of the newest result.
+
+    Attributes:
+        known_fields: the fields of `CRITERIA` that the daemon knows, if a probe has one.
+    """
 
     # A function is no default that msgspec omits: the empty list is written, because a patch must replace what is stored.
     pod_probe_statuses: tuple[PodProbeStatus, ...] = msgspec.field(default_factory=lambda: ())
     pods: int | None = None
     last_probe_time: str | None = None
+    known_fields: tuple[str, ...] = ()
 
 
 class NodePodProbe(ApiObject, frozen=True):
@@ -702,7 +707,7 @@ class NodePodProbe(ApiObject, frozen=True):
             and probeStates[], of which each has name (<marker>#<probe>), state (Succeeded, Failed or Unknown),
             lastProbeTime, lastTransitionTime, message, containerID, probeHash and messageShortened (true if the
             object had no room for the whole message). pods is the number of pods to probe, and lastProbeTime that
-            of the newest result. An unchanged result is written about every ten minutes.
+            of the newest result. knownFields are the fields beyond Kruise's that the daemon knows, if a probe has one. An unchanged result is written about every ten minutes.
     """
 
     spec: NodePodProbeSpec = NodePodProbeSpec()

@@ -15,6 +15,11 @@ from kruise_probe.api.meta import KubeObject, NamespacedName, Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
+from kruise_probe.controllers.definitions import (
+    NOTHING_PRUNED,
+    PrunedFields,
+    read_pruned_fields,
+)
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
@@ -98,6 +103,7 @@ class Reader:
         namespace: of markers and pods; empty for all.
         allowed_labels: as the manager's flag.
         notes: what is left out.
+        pruned: what the CRDs drop.
     """
 
     client: RestClient
@@ -105,6 +111,18 @@ class Reader:
     system_namespace: str
     allowed_labels: frozenset[str] = frozenset()
     notes: list[str] = field(default_factory=list)
+    pruned: PrunedFields = NOTHING_PRUNED
+
+    async def _read_pruned_fields(self) -> None:
+        """What the CRDs drop, if the user may read them."""
+        with suppress(ApiError):
+            self.pruned = await read_pruned_fields(self.client)
+        if self.pruned.of_markers:
+            fields = ", ".join(self.pruned.of_markers)
+            self.notes.append(
+                f"the CRD of PodProbeMarkers drops {fields} of probes, so markers with them are probed without; "
+                "install the CRDs of this version: kruise-probe manifests --crds-only | kubectl apply --server-side -f -"
+            )
 
     def _namespace_of(self, kind: Resource[Any]) -> str:
         return self.system_namespace if kind is LEASES else self.namespace
@@ -117,6 +135,7 @@ class Reader:
         """
         async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._list_if_allowed(kind)) for kind in _KINDS]
+            group.create_task(self._read_pruned_fields())
         return self._snapshot([task.result() for task in tasks])
 
     async def read_pod(
@@ -218,6 +237,7 @@ class Reader:
             node_pod_probes=_by_name(node_pod_probes),
             leases=_by_name(leases),
             allowed_labels=self.allowed_labels,
+            pruned_fields=self.pruned.of_nodes,
         )
 
 

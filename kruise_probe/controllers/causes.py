@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.compiled import CompiledProbe
-from kruise_probe.controllers.limits import LIMITS
+from kruise_probe.controllers.limits import LIMITS, UNSUPPORTED, LeftOut
 
 CONTAINER_NOT_FOUND: Final = "ContainerNotFound"
 NO_DAEMON: Final = "NoDaemon"
@@ -29,6 +29,7 @@ CAUSES: Final = {
     "NodeResources": "the node has no descriptors, ports or buffers left. Free them, or raise the daemon's limits",
     "ProberError": "kruise-probe has a defect. Report it with the daemon's log",
     **{limit.reason: limit.why for limit in LIMITS},
+    **{unsupported.reason: unsupported.why for unsupported in UNSUPPORTED},
 }
 """By reason, in the order in which a marker reports them: what is wrong, and what to do."""
 
@@ -57,8 +58,12 @@ def verdict_of(state: ContainerProbeState | None) -> tuple[bool, str]:
     return state.state in (ProbeState.SUCCEEDED, ProbeState.FAILED), ""
 
 
-def cause_on(probe: CompiledProbe, pod: Pod, *, is_absent: bool) -> str:
+def cause_on(
+    probe: CompiledProbe, pod: Pod, unsupported: LeftOut | None, *, is_absent: bool
+) -> str:
     """Why a probe cannot have a state on a pod; `is_absent`: the node never showed a sign of a daemon."""
+    if unsupported is not None:
+        return unsupported.reason
     if pod.container(probe.container) is None:
         return CONTAINER_NOT_FOUND
     if is_absent:

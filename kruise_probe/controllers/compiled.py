@@ -71,6 +71,7 @@ class CompiledProbe(NamedTuple):
         keeps_when_stale: a silent daemon changes nothing.
         runs_while_terminating: it runs until its container ends, and its marks follow.
         exclusive: None if each pod may carry the marks of Succeeded.
+        is_pruned: the CRD of NodePodProbes drops a field that changes its verdicts, so it is not probed.
     """
 
     name: str
@@ -84,6 +85,7 @@ class CompiledProbe(NamedTuple):
     keeps_when_stale: bool
     runs_while_terminating: bool
     exclusive: Exclusivity | None
+    is_pruned: bool = False
 
     @property
     def container(self) -> str:
@@ -142,6 +144,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
         keys: the number of keys that it mentions, also invalid ones, as the API server counts them.
         label_keys: the labels of a pod that decide whether it is selected, and to which groups it belongs.
         paused: its annotation pauses all of its probes.
+        with_criteria: the probes with a field that changes the meaning of their results.
         serial: unique number. As a cache key it keeps no marker alive.
     """
 
@@ -158,6 +161,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     keys: int
     paused: bool
     label_keys: frozenset[str]
+    with_criteria: tuple[CompiledProbe, ...] = ()
     serial: int = msgspec.field(default_factory=_next_serial)
 
     @property
@@ -175,9 +179,15 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
 
 
 def compile_marker(
-    marker: PodProbeMarker, *, allowed_labels: Collection[str] = ()
+    marker: PodProbeMarker,
+    *,
+    allowed_labels: Collection[str] = (),
+    pruned_fields: Collection[str] = (),
 ) -> CompiledMarker:
-    """Validate and resolve a marker. Never raise: validation errors are in `errors`."""
+    """Validate and resolve a marker. Never raise: validation errors are in `errors`.
+
+    `pruned_fields` are those of `v1alpha1.CRITERIA` that the CRD of NodePodProbes drops.
+    """
     errors: list[Problem] = []
     invalid: set[tuple[str, str | None]] = set()
     for error in marker_errors(marker.spec, allowed_labels=allowed_labels):
@@ -187,7 +197,7 @@ def compile_marker(
     selector = _NO_SELECTOR
     if not any(path.startswith("spec.selector") for path, _ in invalid):
         selector = compile_selector(marker.spec.selector)
-    probes = _probes(marker, invalid)
+    probes = _probes(marker, invalid, pruned_fields)
     groups = [probe.exclusive.group_label for probe in probes if probe.exclusive is not None]
     return CompiledMarker(
         key=marker.key,
@@ -203,10 +213,13 @@ def compile_marker(
         keys=mentioned_keys(marker.spec.probes),
         paused=marker.paused,
         label_keys=selector.keys.union(filter(None, groups)),
+        with_criteria=tuple([probe for probe in probes if probe.container_probe.criteria]),
     )
 
 
-def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ...]:
+def _probes(
+    marker: PodProbeMarker, invalid: Invalid, pruned_fields: Collection[str]
+) -> tuple[CompiledProbe, ...]:
     """The valid probes, in order."""
     probes: list[CompiledProbe] = []
     for index, written in enumerate(marker.spec.probes):
@@ -217,7 +230,10 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
         needed = ("name", "containerName", "extract.regex", "successWhen.regex", *of_role)
         is_usable = {(f"{path}.{field}", None) for field in needed}.isdisjoint(invalid)
         if is_usable and not any(probe.errors()):
-            probes.append(_compiled(marker.metadata.name, probe, path, invalid))
+            compiled = _compiled(marker.metadata.name, probe, path, invalid)
+            if not set(compiled.container_probe.criteria).isdisjoint(pruned_fields):
+                compiled = compiled._replace(is_pruned=True)
+            probes.append(compiled)
     return tuple(probes)
 
 

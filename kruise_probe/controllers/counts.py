@@ -23,6 +23,7 @@ from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, ProbeState
 from kruise_probe.controllers.causes import Verdicts, cause_on, verdict_of
 from kruise_probe.controllers.claims import ClaimConflict, Claims, claims_with_container
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
 from kruise_probe.controllers.marking import States, values_of, why_unknown
 from kruise_probe.controllers.plan import probes_of_marker
 
@@ -294,7 +295,12 @@ def invalid_values_of(marker: CompiledMarker, outcome: PodOutcome) -> tuple[Inva
 
 
 def verdicts_on(
-    marker: CompiledMarker, pod: Pod, states: States, *, is_absent: bool = False
+    marker: CompiledMarker,
+    pod: Pod,
+    states: States,
+    *,
+    left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT,
+    is_absent: bool = False,
 ) -> Verdicts:
     """Which probes have a verdict in `states`, those recorded for the pod, and why the others have none."""
     given: list[str] = []
@@ -304,7 +310,7 @@ def verdicts_on(
         if is_given:
             given.append(probe.probe)
             continue
-        cause = cause or cause_on(probe, pod, is_absent=is_absent)
+        cause = cause or cause_on(probe, pod, left_out.get(probe.name), is_absent=is_absent)
         if cause:
             causes.append((probe.probe, cause))
     return Verdicts(tuple(given), tuple(causes))

@@ -22,6 +22,7 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.v1alpha1 import (
+    ContainerProbe,
     ContainerProbeState,
     NodePodProbe,
     PodProbe,
@@ -124,10 +125,25 @@ Statuses = Mapping[PodIdentity, PodProbeStatus]
 
 
 class NodeView(NamedTuple):
-    """A NodePodProbe indexed by pod: its entries (by uid) and the published results."""
+    """A NodePodProbe indexed by pod: its entries (by uid) and the published results.
+
+    Attributes:
+        knows: the fields of `v1alpha1.CRITERIA` that its daemon knows.
+    """
 
     entries: Mapping[str, PodProbe]
     statuses: Statuses
+    knows: frozenset[str] = frozenset()
+
+    def state_of(self, pod: Pod, probe: str) -> ContainerProbeState | None:
+        """The published state of a probe of the pod, whatever its hash."""
+        return _by_name(self.statuses.get((pod.namespace, pod.name, pod.uid))).get(probe)
+
+    def entry_of(self, pod: Pod, probe: str) -> ContainerProbe | None:
+        """The stored entry of a probe of the pod."""
+        entry = self.entries.get(pod.uid)
+        probes = entry.probes if entry is not None else ()
+        return next((stored for stored in probes if stored.name == probe), None)
 
 
 _EMPTY_VIEW: Final = NodeView({}, {})
@@ -169,7 +185,7 @@ class PodResults(NamedTuple):
     Attributes:
         why_stale: why they are stale, or empty.
         by_provider: a serverless provider runs the probes and writes the conditions.
-        left_out: the limit that leaves out the probes of a marker, by the marker's name.
+        left_out: why probes are left out, by the name of their marker or their own.
     """
 
     states: States = MappingProxyType({})
@@ -251,7 +267,8 @@ class NodePodProbeIndex:
         if new.status is not None:
             for status in new.status.pod_probe_statuses:
                 statuses[status.namespace, status.name, status.uid] = status
-        self._views[name] = NodeView(entries, statuses)
+        knows = frozenset(new.status.known_fields) if new.status is not None else frozenset()
+        self._views[name] = NodeView(entries, statuses, knows)
         results: dict[NamespacedName, ResultsChange] = {}
         changed: list[StatusChange] = []
         for identity in {**before.statuses, **statuses}:

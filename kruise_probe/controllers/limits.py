@@ -11,6 +11,8 @@ from kruise_probe.api.labels import MAX_ANNOTATION_BYTES, annotation_bytes
 from kruise_probe.api.names import (
     REASON_ANNOTATIONS_FULL,
     REASON_ENTRY_TOO_LARGE,
+    REASON_FIELD_NOT_SUPPORTED,
+    REASON_FIELD_PRUNED,
     REASON_NO_ROOM,
     REASON_TOO_MANY_KEYS,
     REASON_TOO_MANY_MARKERS,
@@ -85,6 +87,18 @@ ANNOTATIONS_FULL: Final = LeftOut(
     f"with the probes of this PodProbeMarker the annotations of a pod of a virtual node exceed {MAX_ANNOTATION_BYTES // 1024} KiB",
     "use fewer probes or shorter commands, and create these pods again",
 )
+FIELD_PRUNED: Final = LeftOut(
+    REASON_FIELD_PRUNED,
+    "the CRD of NodePodProbes drops extract or successWhen of this probe, so its results would be wrong",
+    "install the CRDs of this version, then restart the manager",
+)
+FIELD_NOT_SUPPORTED: Final = LeftOut(
+    REASON_FIELD_NOT_SUPPORTED,
+    "the prober of this pod's node does not know extract or successWhen of this probe, so its results would be wrong",
+    "run the daemon of this version on the node, or remove these fields; virtual nodes cannot have them",
+)
+UNSUPPORTED: Final = (FIELD_PRUNED, FIELD_NOT_SUPPORTED)
+"""Of single probes. Others of the same marker have results."""
 LIMITS_OF_SETS: Final = (TOO_MANY_MARKERS, TOO_MANY_PROBES, TOO_MANY_KEYS)
 """Limits on the markers of one pod together."""
 LIMITS: Final = (*LIMITS_OF_SETS, ENTRY_TOO_LARGE, ANNOTATIONS_FULL, NO_ROOM)

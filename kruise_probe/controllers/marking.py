@@ -107,7 +107,7 @@ def marking(
     """The changes that `pod` needs, or None. A static pod is never written.
 
     `states` are the recorded states of this pod's probes. `stale` is the message why they are stale, else empty.
-    `left_out` is the limit that leaves out the probes of a marker, by the marker's name. `writes_conditions` is False
+    `left_out` is why probes are left out, by the name of their marker or their own. `writes_conditions` is False
     where a serverless provider writes them. `edited` names the probes whose condition is written even if it is equal.
     `ended` are marks of markers that do not write them any more. `roles` has each exclusive probe.
     """
@@ -122,7 +122,7 @@ def marking(
             continue
         if pod.finished and not writes_conditions:
             continue
-        limit = left_out.get(ProbeName.parse(claim.name).marker) if left_out else None
+        limit = _limit_of(claim, left_out) if left_out else None
         why = why_unknown(pod, claim, stale, limit) if writes_conditions else None
         state = _NO_STATE if limit else _state(pod, claim, states, why)
         role = roles.get(claim.name)
@@ -139,6 +139,10 @@ def marking(
             _apply(values_of(wanted, None if why else state), pod, changes)
     _remove_stale_marks(pod, claims, ended, changes)
     return changes if any(changes) else None
+
+
+def _limit_of(claim: Claim, left_out: Mapping[str, LeftOut]) -> LeftOut | None:
+    return left_out.get(ProbeName.parse(claim.name).marker) or left_out.get(claim.name)
 
 
 def _mark_condition(

@@ -201,6 +201,8 @@ def _entry_of(marker: CompiledMarker, key: _EntryKey) -> Group:
                 continue
             if container.has_startup_probe and container.name not in started:
                 continue
+            if probe.is_pruned:
+                continue
             probes.append(probe.on(container))
     return group_of(marker.key.name, marker.order, tuple(probes))
 

@@ -5,6 +5,7 @@ Differs: the queues are shared, because an event or a reconcile enqueues keys of
 """
 
 from kruise_probe.controllers.daemon_reconciler import DaemonReconciler
+from kruise_probe.controllers.definitions import read_at_start
 from kruise_probe.controllers.events import (
     LeaseEvents,
     MarkerEvents,
@@ -32,6 +33,11 @@ def build(manager: Manager, options: ManagerOptions) -> Informers:
     informers.node_pod_probes.add_event_handler(NodePodProbeEvents(state))
     informers.leases.add_event_handler(LeaseEvents(state))
 
+    async def read_definitions() -> None:
+        pruned = await read_at_start(manager.unfenced)
+        state.pruned_fields = pruned.of_nodes
+
+    manager.preparations.append(read_definitions)
     manager.on_lead = queues.open
     client = manager.rest
     nodes = NodeReconciler(state, client)

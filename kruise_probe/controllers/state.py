@@ -53,6 +53,7 @@ from kruise_probe.controllers.limits import (
 from kruise_probe.controllers.marking import States, states_of_conditions
 from kruise_probe.controllers.matching import Considered, Matching
 from kruise_probe.controllers.role_groups import RoleGroups
+from kruise_probe.controllers.support import unsupported_on, unsupported_on_virtual_nodes
 from kruise_probe.controllers.writes import EVERY_MARKER, WriteLimits
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
@@ -240,6 +241,8 @@ class State:
         """By node, since its first plan."""
         self.refusals: Final[dict[NamespacedName, Refusals]] = {}
         """By pod; its writes are retried."""
+        self.pruned_fields: Collection[str] = ()
+        """Those that the CRD of NodePodProbes drops, of probes; known before the first marker is indexed."""
         self._nodes = informers.nodes.lister
         self.roles: Final = RoleGroups(
             pods=self.pods,
@@ -334,7 +337,11 @@ class State:
         Return it before and after, and the pods for which other markers are considered now.
         """
         before = self.matching.markers.get(marker.key)
-        after = compile_marker(marker, allowed_labels=self.options.allowed_labels)
+        after = compile_marker(
+            marker,
+            allowed_labels=self.options.allowed_labels,
+            pruned_fields=self.pruned_fields,
+        )
         pods = self.matching.set_marker(after)
         if after.deleting:
             self.ending.add(after)
@@ -362,15 +369,20 @@ class State:
             of_provider: States = {}
             if self.options.serverless:
                 of_provider = states_of_conditions(pod, claims_of(markers))
-            return PodResults(of_provider, by_provider=True)
+            unsupported = unsupported_on_virtual_nodes(markers)
+            states = _without(of_provider, unsupported)
+            return PodResults(states, by_provider=True, left_out=unsupported)
         hashed = markers
-        if self.spec(pod.node).is_altered:
+        is_altered = self.spec(pod.node).is_altered
+        if is_altered:
             hashed = ()  # the daemon reports hashes of the entries that the API server has changed
-        return PodResults(
-            self.node_index.states_of(pod, hashed),
-            self.leases.why_stale(pod.node),
-            left_out=self._left_out_of(pod, markers),
-        )
+        view = self.node_index.view(pod.node)
+        unsupported = unsupported_on(pod, markers, view, is_altered=is_altered)
+        states = _without(self.node_index.states_of(pod, hashed), unsupported)
+        left_out = self._left_out_of(pod, markers)
+        if unsupported:
+            left_out = {**left_out, **unsupported}
+        return PodResults(states, self.leases.why_stale(pod.node), left_out=left_out)
 
     def _left_out_of(self, pod: Pod, markers: Considered) -> Mapping[str, LeftOut]:
         no_room = self._without_room(pod, markers)
@@ -396,3 +408,10 @@ class State:
         """Why the API server refuses marks of `marker` on a pod, or empty."""
         refusals = self.refusals.get(pod, {})
         return refusals.get(marker) or refusals.get(EVERY_MARKER, "")
+
+
+def _without(states: States, unsupported: Mapping[str, LeftOut]) -> States:
+    """The states but those of probes whose results do not count."""
+    if not unsupported:
+        return states
+    return {name: state for name, state in states.items() if name not in unsupported}

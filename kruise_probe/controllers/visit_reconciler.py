@@ -215,7 +215,13 @@ class VisitReconciler:
             daemon=daemon,
             is_paused=is_paused,
             is_limited=of_pod.is_limited,
-            verdicts=verdicts_on(marker, pod, results.states, is_absent=of_pod.is_absent),
+            verdicts=verdicts_on(
+                marker,
+                pod,
+                results.states,
+                left_out=results.left_out,
+                is_absent=of_pod.is_absent,
+            ),
             invalid_values=invalid_values_of(marker, outcome),
         )
 

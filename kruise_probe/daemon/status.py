@@ -23,6 +23,7 @@ from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.shares import equal_share
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import (
+    CRITERIA,
     MAX_OBJECT_BYTES,
     ContainerProbeState,
     NodePodProbeStatus,
@@ -66,7 +67,8 @@ def status_of(
     for (pod, uid), states in pods.items():
         if states:
             statuses.append(PodProbeStatus(pod.name, pod.namespace, uid, tuple(states)))
-    return NodePodProbeStatus(tuple(statuses), len(pods), newest or None)
+    known = tuple(CRITERIA) if any(probe.entry.criteria for probe in desired.values()) else ()
+    return NodePodProbeStatus(tuple(statuses), len(pods), newest or None, known)
 
 
 def encode(status: NodePodProbeStatus, spec_bytes: int) -> EncodedStatus:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
 from kruise_probe.api.v1alpha1 import ContainerProbe
 
@@ -244,6 +246,38 @@ _ESCAPES: Final = {
     **{code: f"\\x{code:02x}" for code in (*range(32), 127)},
     ord("\t"): r"\t", ord("\n"): r"\n", ord("\r"): r"\r", ord("'"): r"\'", ord("\\"): r"\\",
 }  # fmt: skip
+
+
+def check_text(entry: ContainerProbe) -> str:
+    """What an attempt does, which value it takes and when it succeeds, on one line."""
+    parts = [handler_text(entry)]
+    extract = entry.extract
+    if extract is not None:
+        parts.append(extract.source)
+        if extract.step is not None:
+            parts.append(f"step {extract.step}")
+        if extract.default is not None:
+            parts.append(f"default {_shell_word(extract.default)}")
+    when = entry.success_when
+    if when is not None:
+        clauses = msgspec.to_builtins(when)
+        parts += [f"{name} {_clause_text(clause)}" for name, clause in clauses.items()]
+    return ", ".join(parts)
+
+
+def _clause_text(clause: object) -> str:
+    if isinstance(clause, list):
+        return " ".join(map(str, clause))
+    return str(clause)
+
+
+def value_text(entry: ContainerProbe, value: str) -> str:
+    """A published value with its source, or the value alone: `metric queue{a="b"} = 5 (in steps of 5)`."""
+    extract = entry.extract
+    if extract is None:
+        return value
+    steps = "" if extract.step is None else f" (in steps of {extract.step})"
+    return f"{extract.source} = {value}{steps}"
 
 
 def handler_text(entry: ContainerProbe) -> str:

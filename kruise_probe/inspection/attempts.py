@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.errors import first_line
-from kruise_probe.api.names import REASON_NO_ROOM
+from kruise_probe.api.names import FIELD_REASONS, REASON_NO_ROOM
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.marking import CONDITION_STATUS, Value, values_of
-from kruise_probe.hints.commands import failure_hint, handler_text
+from kruise_probe.hints.commands import check_text, failure_hint
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, paused_text
 from kruise_probe.inspection.result_links import NOTHING_LISTENS, hint_of, invalid_values
 from kruise_probe.inspection.seen_pods import SeenPod
@@ -24,6 +24,8 @@ from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.spec_links import container_link, marker_link, pod_link, port_link
 from kruise_probe.inspection.views import JsonView, SnapshotView
 
+_RUN_BY_TRY: Final = (REASON_NO_ROOM, *FIELD_REASONS)
+"""Reasons why the daemon does not run a probe, or not as it is written; `try` does."""
 NOTHING_LISTENS_HERE: Final = "nothing listens on this port in the pod: correct the port, or start the program that should listen"
 HOST_NETWORK: Final = (
     "the pod uses the host's network: try connects to the loopback address of the node, "
@@ -75,6 +77,7 @@ class TrialResult(NamedTuple):
         ran: False if the probe could not run from here. The daemon may still have a result, so no marks are shown.
         remedy: what to do if it could not run.
         stderr: of a command that succeeded; it is no part of the message.
+        found: the value of `extract` with its source, or the names that are like the wanted one.
     """
 
     state: ProbeState
@@ -83,6 +86,7 @@ class TrialResult(NamedTuple):
     ran: bool = True
     remedy: str = ""
     stderr: str = ""
+    found: str = ""
 
 
 def not_run(message: str, remedy: str = "") -> TrialResult:
@@ -94,7 +98,7 @@ def blocking_link(context: ProbeContext) -> Link | None:
 
     A startupProbe that has not succeeded blocks no attempt, because the container runs.
     """
-    if context.left_out is not None and context.left_out.reason != REASON_NO_ROOM:
+    if context.left_out is not None and context.left_out.reason not in _RUN_BY_TRY:
         return broken("NodePodProbe", context.left_out.reason, context.left_out.why)
     if context.claim is None:
         return marker_link(context)
@@ -113,7 +117,7 @@ def _attempt_view(context: ProbeContext, result: TrialResult) -> AttemptView:
         marker=context.marker.key.name,
         probe=context.probe.name,
         container_name=context.probe.container_name,
-        check=handler_text(context.probe),
+        check=check_text(context.probe),
         state=result.state,
         message=result.message,
         duration_seconds=seconds,
@@ -178,6 +182,8 @@ def _remedy(context: ProbeContext, result: TrialResult) -> str:
 
 def _notes_on(context: ProbeContext, result: TrialResult) -> Iterator[str]:
     """Marks without a valid value in the message, and what a command printed to stderr although it succeeded."""
+    if result.found:
+        yield result.found
     wanted = context.wanted_in(result.state)
     if wanted is not None:
         yield from invalid_values(wanted, _state_of(context, result))

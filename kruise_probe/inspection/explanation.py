@@ -13,7 +13,7 @@ from kruise_probe.api.names import REASON_PAUSED
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.hints.commands import handler_text
+from kruise_probe.hints.commands import check_text
 from kruise_probe.hints.selectors import corrected, distance, selector_text, why_not
 from kruise_probe.inspection.link import Link, LinkState, ok, remedy_of
 from kruise_probe.inspection.seen_pods import SeenPod
@@ -155,7 +155,7 @@ def _trace_view(trace: ProbeTrace) -> TraceView:
     return TraceView(
         probe=probe.name,
         container_name=probe.container_name,
-        check=handler_text(probe),
+        check=check_text(probe),
         links=[link for link in trace.links if link.text or link.state is not LinkState.OK],
         first_broken=end.name,
         reason=end.reason,

@@ -27,6 +27,7 @@ from kruise_probe.hints.commands import (
     failure_hint,
     hidden_exit_code,
     split_hint,
+    value_text,
 )
 from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, reason_table, waiting
 
@@ -48,6 +49,12 @@ NOTHING_LISTENS: Final = (
     "of 127.0.0.1"
 )
 NO_PERMISSION: Final = "unknown: no permission to list nodepodprobes"
+
+
+def _message_text(context: ProbeContext, result: ContainerProbeState) -> str:
+    """The message; a value with its source."""
+    message = result.message or ""
+    return value_text(context.probe, message) if result.state == ProbeState.SUCCEEDED else message
 
 
 def daemon_link(context: ProbeContext) -> Link:
@@ -72,7 +79,7 @@ def result_link(context: ProbeContext) -> Link:
         return _no_result(context)
     text = result.state
     if result.message:
-        text += f": {result.message}"
+        text += f": {_message_text(context, result)}"
     if result.message_shortened:
         text += f" ({SHORTENED_NOTE})"
     if context.is_outdated:

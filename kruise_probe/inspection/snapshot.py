@@ -62,7 +62,10 @@ def natural_order(name: str) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The objects read; `markers` and `pods` of the requested namespaces. `allowed_labels` as the manager's flag."""
+    """The objects read; `markers` and `pods` of the requested namespaces. `allowed_labels` as the manager's flag.
+
+    `pruned_fields` are those of probes that the CRD of NodePodProbes drops, as far as it may be read.
+    """
 
     now: datetime
     markers: tuple[PodProbeMarker, ...]
@@ -71,6 +74,7 @@ class Snapshot:
     node_pod_probes: Mapping[str, NodePodProbe] | None = None
     leases: Mapping[str, Lease] | None = None
     allowed_labels: frozenset[str] = frozenset()
+    pruned_fields: tuple[str, ...] = ()
 
     @cached_property
     def sources(self) -> Mapping[NamespacedName, PodProbeMarker]:
@@ -80,7 +84,11 @@ class Snapshot:
     def compiled(self) -> Mapping[NamespacedName, CompiledMarker]:
         compiled = {}
         for marker in self.markers:
-            compiled[marker.key] = compile_marker(marker, allowed_labels=self.allowed_labels)
+            compiled[marker.key] = compile_marker(
+                marker,
+                allowed_labels=self.allowed_labels,
+                pruned_fields=self.pruned_fields,
+            )
         return compiled
 
     def markers_in(self, namespace: str) -> list[CompiledMarker]:

@@ -169,6 +169,8 @@ def provider_link(context: ProbeContext) -> Link:
     annotation = pod.annotations.get(SERVERLESS_PROBES_ANNOTATION)
     if has_no_place_in_annotations(pod, context.marker):
         return broken("provider", *ANNOTATIONS_FULL)
+    if context.left_out is not None:
+        return broken("provider", *context.left_out)
     if annotation is None:
         text = (
             f"the pod on virtual node {pod.node} has no annotation {SERVERLESS_PROBES_ANNOTATION}"

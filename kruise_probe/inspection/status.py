@@ -10,6 +10,7 @@ import msgspec
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import (
+    FIELD_REASONS,
     LEFT_OUT_REASONS,
     REASON_CONTAINER_FINISHED,
     REASON_DAEMON_STALE,
@@ -34,7 +35,7 @@ from kruise_probe.controllers.conditions import (
 from kruise_probe.controllers.limits import is_probed
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER, INVALID_SPEC
 from kruise_probe.controllers.roles import carried, role_text
-from kruise_probe.hints.commands import handler_text
+from kruise_probe.hints.commands import check_text
 from kruise_probe.hints.selectors import corrected, distance, selector_text, why_not
 from kruise_probe.inspection.link import (
     Link,
@@ -194,6 +195,7 @@ def _reported_links(snapshot: Snapshot, marker: PodProbeMarker, found: set[str])
             yield broken("marker", reason, condition.message)
 
 
+_NO_RESULT: Final = (*LEFT_OUT_REASONS, *FIELD_REASONS)
 _BAD_STATUS: Final = {"Synced": "False", "Degraded": "True", "Conflict": "True"}
 _REPORTED_BY_LINKS: Final = {
     "NodesBehind": {"NodePodProbe", "marker", "manager"},
@@ -207,7 +209,7 @@ _REPORTED_BY_LINKS: Final = {
     CHANGED_BY_ANOTHER: {"condition", "marks"},
     CHANGED_BY_ADMISSION: {"condition", "marks"},
     VALUE_INVALID: {"marks"},
-    **{reason: {"NodePodProbe"} for reason in LEFT_OUT_REASONS},
+    **{reason: {"NodePodProbe", "provider"} for reason in _NO_RESULT},
 }
 """By reason of a condition: the links that report the same problem in more detail."""
 
@@ -330,7 +332,7 @@ def _hides_result(context: ProbeContext, reason: str) -> bool:
     """Whether the end of a trace, with this reason, makes the state Unknown whatever the node's result is."""
     if reason == REASON_DAEMON_STALE and context.result is not None:
         return context.claim is None or not context.claim.keeps_when_stale
-    return reason == REASON_CONTAINER_FINISHED or reason in LEFT_OUT_REASONS
+    return reason == REASON_CONTAINER_FINISHED or reason in _NO_RESULT
 
 
 def _shown_by_condition(context: ProbeContext) -> ContainerProbeState | None:
@@ -364,7 +366,7 @@ def _probe_view(probe: PodContainerProbe) -> ProbeView:
     return ProbeView(
         name=probe.name,
         container_name=probe.container_name,
-        check=handler_text(probe),
+        check=check_text(probe),
         initial_delay_seconds=numbers.effective_initial_delay_seconds,
         period_seconds=numbers.effective_period_seconds,
         timeout_seconds=numbers.effective_timeout_seconds,

@@ -14,6 +14,7 @@ from kruise_probe.controllers.claims import claims_of, conflicts_of
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import left_out_of, reported_without_room
 from kruise_probe.controllers.marking import states_of_conditions
+from kruise_probe.controllers.support import unsupported_on, unsupported_on_virtual_nodes
 from kruise_probe.hints.selectors import why_not
 from kruise_probe.inspection import result_links, spec_links
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, ok, waiting
@@ -54,7 +55,10 @@ def contexts_of(snapshot: Snapshot, pod: SeenPod, marker: CompiledMarker) -> lis
     virtual = snapshot.is_virtual(pod)
     results = of_conditions
     left_out = None
+    unsupported = unsupported_on_virtual_nodes([marker])
     if not virtual:
+        view = snapshot.node_index.view(pod.node)
+        unsupported = unsupported_on(pod, [marker], view, is_altered=False)
         results = snapshot.node_index.states_of(pod, ())
         planned = [probe.name for probe in entry.probes] if entry is not None else []
         no_room = reported_without_room(pod, markers, planned)
@@ -74,7 +78,7 @@ def contexts_of(snapshot: Snapshot, pod: SeenPod, marker: CompiledMarker) -> lis
             entry=entry,
             result=results.get(name),
             of_condition=of_conditions.get(name),
-            left_out=left_out,
+            left_out=left_out or unsupported.get(name),
         )
         contexts.append(context)
     return contexts

@@ -15,10 +15,12 @@ import errno
 import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from typing import Final
 
 from kruise_probe import __version__
 from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
+from kruise_probe.api.criteria import path_steps
 from kruise_probe.api.errors import Forbidden, KubeError, NotFound
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.meta import HostPort, NamespacedName
@@ -42,13 +44,22 @@ from kruise_probe.daemon.cri.runtime import (
 from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.dialing import connect_error
 from kruise_probe.daemon.probers.exec import Commands
-from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, Target, address_of
+from kruise_probe.daemon.probers.prober import (
+    CouldNotProbe,
+    Prober,
+    ProbeResult,
+    Target,
+    address_of,
+)
+from kruise_probe.daemon.probers.values import NoValue
 from kruise_probe.inspection.attempts import TrialResult, not_run
 
 REFUSAL_SECONDS: Final = 1.0
 """How long a tcpSocket probe waits for a refusal, which takes a few milliseconds after the port-forward has begun."""
 MAX_STREAM_SECONDS: Final = 3600.0
 """Deadline of a forwarded connection; that of the prober is shorter."""
+NEAREST: Final = 3
+"""How many names are shown if there is no value."""
 _COPIED_BYTES: Final = 16 * 1024
 _ERRNOS: Final = {
     "connection refused": errno.ECONNREFUSED,
@@ -275,12 +286,13 @@ async def run_probe(
         )
         try:
             await _prepare(forwarder, probe, target)
-            result = await _attempt(prober, probe, target)
+            result = await _attempt(prober, entry, target)
             if result.state is ProbeState.SUCCEEDED:
                 return result._replace(stderr=normalise_message(commands.stderr))
             return result
         except CouldNotProbe as error:
-            return TrialResult(ProbeState.UNKNOWN, normalise_message(str(error)))
+            message = normalise_message(str(error))
+            return TrialResult(ProbeState.UNKNOWN, message, found=_nearest_names(entry, error))
         except ForwardFailed as error:
             message = f"PortForwardFailed: {error}"
         except Forbidden as error:
@@ -302,11 +314,39 @@ async def _prepare(forwarder: Forwarder, probe: Probe, target: Target) -> None:
         await forwarder.prepare(address, wait_for_refusal=action is probe.tcp_socket)
 
 
-async def _attempt(prober: Prober, probe: Probe, target: Target) -> TrialResult:
+async def _attempt(prober: Prober, entry: ContainerProbe, target: Target) -> TrialResult:
     loop = asyncio.get_running_loop()
     began = loop.time()
     result = await prober.run(target)
     state = ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED
     # A port-forward does not say when the connection was established.
-    seconds = None if isinstance(probe.handler, TCPSocketAction) else loop.time() - began
-    return TrialResult(state, result.message, seconds)
+    is_tcp = isinstance(entry.probe.handler, TCPSocketAction)
+    seconds = None if is_tcp else loop.time() - began
+    return TrialResult(state, result.message, seconds, found=_found(entry, result))
+
+
+def _found(entry: ContainerProbe, result: ProbeResult) -> str:
+    """The value with its source, and what becomes of it."""
+    extract = entry.extract
+    if extract is None or not result.value:
+        return ""
+    found = f"{extract.source} = {result.value}"
+    if result.succeeded and extract.step is not None:
+        found += f" (step {extract.step} → {result.message})"
+    return found
+
+
+def _nearest_names(entry: ContainerProbe, error: CouldNotProbe) -> str:
+    """The names in the output that are most like the wanted one."""
+    extract = entry.extract
+    if extract is None or not isinstance(error.__cause__, NoValue):
+        return ""
+    wanted = str((path_steps(extract.json_path or "") or [""])[-1])
+    if extract.metric is not None:
+        wanted = extract.metric.name
+    names = sorted(
+        error.__cause__.names(),
+        key=lambda name: SequenceMatcher(None, wanted, name).quick_ratio(),
+        reverse=True,
+    )
+    return f"the nearest names are {', '.join(names[:NEAREST])}" if names else ""

@@ -15,7 +15,7 @@ in the step that sends it.
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -63,6 +63,7 @@ class Manager:
         rest: sends the requests of the controllers and informers.
         unfenced: as `rest`, but a standby may write with it, too: for the Lease, or a webhook's certificates.
         events: records events.
+        preparations: end before anything else runs.
         services: run from the start, in a standby too.
         controllers: run while this process leads.
         on_lead: called before they begin, and before the resync of every object.
@@ -112,6 +113,7 @@ class Manager:
         host = hostname or socket.gethostname()
         self.events: Final = EventRecorder(self.rest, component=name, host=host, now=now)
         self.informers: Final[list[SharedInformer[Any]]] = []
+        self.preparations: list[Callable[[], Awaitable[None]]] = []
         self.services: list[Runnable] = []
         self.controllers: list[Runnable] = [self.events]
         self.on_lead: Callable[[], object] = lambda: None
@@ -138,6 +140,8 @@ class Manager:
         """
         try:
             async with self.unfenced, self.rest, asyncio.TaskGroup() as group:
+                for prepare in self.preparations:
+                    await prepare()
                 for runnable in (*self.services, *self.informers):
                     group.create_task(_guard(runnable))
                 await self._wait_for_sync()

@@ -238,6 +238,8 @@ def _probes(pod: Pod, markers: Iterable[PodProbeMarker]) -> Iterator[tuple[str, 
             name = (probe.container_name, probe.name)
             if not condition or condition in conditions or reserved_condition_error(condition):
                 continue
+            if probe.criteria:
+                continue  # A provider does not know them.
             if name in names or not pod.container(probe.container_name) or any(probe.errors()):
                 continue
             conditions.add(condition)

@@ -22,6 +22,7 @@ from kruise_probe.api.meta import KubeObject, ListPage, NamespacedName, Resource
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.request import PatchType
+from kruise_probe.controllers.definitions import DEFINITIONS
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
 from kruise_probe_playground.apiserver.managed_fields import ManagerIdentifier, track
 from kruise_probe_playground.apiserver.requests import merge_patch
@@ -94,7 +95,8 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.sources: dict[str, FakeSource[Any]] = {
-            each.plural: FakeSource() for each in (PODS, MARKERS, NODES, NODE_POD_PROBES, LEASES)
+            kind.plural: FakeSource()
+            for kind in (PODS, MARKERS, NODES, NODE_POD_PROBES, LEASES, DEFINITIONS)
         }
         self.watched: dict[str, str] = {}
         self.writes: list[Write] = []

@@ -53,6 +53,8 @@ async def running_manager(
     )
     build(manager, ManagerOptions(system_namespace, **options))
     before = _panics()
+    for prepare in manager.preparations:
+        await prepare()
     async with AsyncExitStack() as stack:
         for runs in (*manager.services, *manager.informers):
             _ = await stack.enter_async_context(background(runs.run()))

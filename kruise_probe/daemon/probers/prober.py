@@ -35,11 +35,13 @@ class ProbeResult(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         message: at most 1,024 bytes, as `normalise_message` returns it.
         timed_out: the timeout ended before the response was complete.
+        value: of `extract`, before it is rounded; empty without one.
     """
 
     succeeded: bool
     message: str = ""
     timed_out: bool = False
+    value: str = ""
 
 
 def success(message: str = "") -> ProbeResult:

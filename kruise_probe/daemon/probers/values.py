@@ -15,7 +15,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from kruise_probe.api.criteria import Extract, MetricSample, path_steps, plain
+from kruise_probe.api.criteria import Extract, MetricSample, path_steps, plain, sample_text
 from kruise_probe.api.extraction import PatternTooCostly, Steps, found_in_lines
 from kruise_probe.daemon.probers.prober import MAX_TEXT_BYTES
 
@@ -134,13 +134,13 @@ def metric_value(text: bytes, wanted: MetricSample, *, is_cut: bool = False) -> 
     found = yield from _samples(text, wanted)
     if not found:
         raise NoValue(
-            f"no sample of {_sample_text(wanted.name, wanted.labels.items())}",
+            f"no sample of {sample_text(wanted.name, wanted.labels)}",
             nothing_found=True,
             names=lambda: names_of_metrics(text),
         )
     if len(found) > 1:
         count = f"{_LISTED}" if len(found) == _LISTED else f"more than {_LISTED}"
-        listed = ", ".join(_sample_text("", sample.labels.items()) for sample in found[:_LISTED])
+        listed = ", ".join([sample_text("", sample.labels) for sample in found[:_LISTED]])
         raise NoValue(f"{count} samples of {wanted.name}: {listed}")
     value = Decimal(repr(found[0].value))
     if not value.is_finite():
@@ -207,11 +207,6 @@ def _parsed(line: bytes) -> Sample:
         shown = line[:80].decode(errors="replace")
         raise NoValue(f"malformed sample {shown!r}") from error
     return sample
-
-
-def _sample_text(name: str, labels: Iterable[tuple[str, str]]) -> str:
-    pairs = ", ".join(f'{label}="{value}"' for label, value in labels)
-    return f"{name}{{{pairs}}}" if pairs or not name else name
 
 
 def json_value(text: bytes, path: str, *, is_cut: bool = False) -> Steps[Value]:

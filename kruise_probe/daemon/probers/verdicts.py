@@ -133,7 +133,9 @@ def _verdict(value: Value, extract: Extract, when: SuccessWhen) -> ProbeResult:
         number = number_of(value, needed_for="a comparison")
         # A rounded number stays the same while the value changes within a step, and so does the message.
         if when.min is not None and number < Decimal(when.min):
-            return failure(normalise_message(f"{name} {text}{steps} < min {when.min}"))
+            message = f"{name} {text}{steps} < min {when.min}"
+            return ProbeResult(False, normalise_message(message), value=text_of(value))
         if when.max is not None and number > Decimal(when.max):
-            return failure(normalise_message(f"{name} {text}{steps} > max {when.max}"))
-    return success(normalise_message(text))
+            message = f"{name} {text}{steps} > max {when.max}"
+            return ProbeResult(False, normalise_message(message), value=text_of(value))
+    return ProbeResult(True, normalise_message(text), value=text_of(value))

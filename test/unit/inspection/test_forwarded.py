@@ -38,14 +38,16 @@ def probe_of(action: Json, **numbers: int) -> Probe:
     return msgspec.convert({**action, **numbers}, Probe)
 
 
-async def run(probe: Probe, *, port: int = 0, **more: Any) -> TrialResult:
+async def run(
+    probe: Probe, *, port: int = 0, criteria: Json | None = None, **more: Any
+) -> TrialResult:
     """The attempt through a scripted API server, whose pod listens on `port`."""
     ports = {port: port} if port else {}
     scripted = ScriptedPod(pod_wire(), ports=ports, **more)
     async with serving_pod(scripted) as pod:
         config = ClusterConfig(server=pod.url)
         async with RestClient(config=config, field_manager="test", user_agent="test") as client:
-            return await run_probe(client, KEY, entry_of(probe), POD)
+            return await run_probe(client, KEY, entry_of(probe, **(criteria or {})), POD)
 
 
 async def direct(probe: Probe) -> tuple[ProbeState, str]:
@@ -228,3 +230,43 @@ async def test_cancelled_attempt_leaves_no_task_and_no_connection() -> None:
         with pytest.raises(asyncio.CancelledError):
             await attempt
         await ended.wait()
+
+
+METRICS = b'queue_size{shard="0"} 33\nqueue_total 9\nidle 1\nother 2\n'
+
+
+@cases(
+    "extract state message found",
+    value=(
+        {"metric": {"name": "queue_size", "labels": {"shard": "0"}}},
+        "Succeeded", "33", 'metric queue_size{shard="0"} = 33',
+    ),
+    rounded=(
+        {"metric": {"name": "queue_size"}, "step": 5},
+        "Succeeded", "30", "metric queue_size = 33 (step 5 → 30)",
+    ),
+    nothing=(
+        {"metric": {"name": "queue"}},
+        "Unknown", "NoValue: no sample of queue", "the nearest names are queue_size, queue_total, idle",
+    ),
+    no_json=({"jsonPath": ".a"}, "Unknown", "NoValue: no JSON", ""),
+)  # fmt: skip
+async def test_a_value_is_shown_with_its_source_or_the_nearest_names(
+    extract: Json, state: str, message: str, found: str
+) -> None:
+    result = await run(
+        exec_of("check"), criteria={"extract": extract}, execute=exited(0, METRICS, b"")
+    )
+
+    assert result.state == state
+    assert result.message.startswith(message)
+    assert result.found == found
+
+
+async def test_the_nearest_members_of_an_object_are_shown() -> None:
+    criteria = {"extract": {"jsonPath": ".queue.sise"}}
+    output = b'{"queue": {"size": 1, "seen": 2}}'
+
+    result = await run(exec_of("check"), criteria=criteria, execute=exited(0, output, b""))
+
+    assert result.found == "the nearest names are size, seen"

@@ -158,6 +158,10 @@ ENDS = {
         "NodePodProbe EntryMissing broken", "does not contain",
     ),
     "no-room-on-this-node": (unplanned(**status_says(BEHIND, crowded("node-1"))), "NodePodProbe NoRoom broken", "1 MiB: node-1 (49 pods)"),
+    "result-of-a-daemon-without-the-field": (
+        {"markers": [marker(probes=[{**probe_wire(), "successWhen": {"exitCodes": [0]}}])]},
+        "NodePodProbe FieldNotSupported broken", "run the daemon of this version on the node",
+    ),
     "no-room-on-another": (
         unplanned(**status_says(BEHIND, crowded("other-node-1"))),
         "NodePodProbe EntryMissing broken", "does not contain",

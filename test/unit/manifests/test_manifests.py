@@ -39,6 +39,7 @@ def test_the_manager_has_exactly_these_rules_and_none_on_secrets() -> None:
         | verbs("podprobemarkers", "get", "list", "watch", "patch")
         | verbs("podprobemarkers/status", "patch")
         | verbs("nodepodprobes", "get", "list", "watch", "create", "patch", "delete")
+        | verbs("customresourcedefinitions", "get")
     )
     assert rights(objects, "Role") == verbs("leases", "get", "list", "watch", "create", "patch")
 
