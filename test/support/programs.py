@@ -107,8 +107,11 @@ class Program:
         """The most that it ever had resident."""
         return _status_mb(self.process.pid, "VmHWM")
 
+    def times_logged(self, text: str) -> int:
+        return self.log.read_text(errors="replace").count(text)
+
     def has_logged(self, text: str) -> bool:
-        return text in self.log.read_text(errors="replace")
+        return self.times_logged(text) > 0
 
     def tail(self, lines: int = 30) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
