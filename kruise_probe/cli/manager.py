@@ -167,7 +167,7 @@ async def run_manager(flags: ManagerFlags) -> None:
             ready=context.ready,
             namespace=flags.namespace,
             leader_election=_leader_election(flags) if flags.enable_leader_election else None,
-            renew_in_thread=True,
+            elect_in_thread=True,
             resync_seconds=flags.sync_period,
             cache_sync_timeout_seconds=flags.controller_cache_sync_timeout,
             user_agent=user_agent(MANAGER_FIELD_MANAGER),

@@ -5,8 +5,8 @@ Candidates count from when they *observed* that renewal, and wait for the longer
 machines are never compared, so clock skew cannot cause two leaders. One gap remains: a process may be paused
 between its last check of the clock and its write. So `check` runs in the step that writes to the socket.
 
-A thread renews the Lease, so a slow step of the event loop does not end the term. It stops when the loop has not turned
-for the renew deadline. Everything else runs on the loop.
+The election runs in a thread, with connections of its own from the start: neither a slow step of the event loop nor a
+lack of connections ends the term. It stops when the loop has not turned for the renew deadline.
 
 Source: client-go tools/leaderelection/leaderelection.go and resourcelock/leaselock.go.
 Differs: candidates watch the Lease instead of polling it, so they acquire a released Lease at once; a term starts
@@ -17,6 +17,7 @@ fields of others stay on the Lease; a deleted Lease counts as held until its las
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -144,27 +145,26 @@ def released(at: datetime) -> LeaseSpec:
 class LeaderElector:
     """One candidate: acquires the Lease, runs the work, and releases the Lease as its last call.
 
-    `client` is its own one, which `check` does not fence. Not safe to run twice. Cancelling `run` cancels the work, renews the Lease until the work has ended, and then
-    releases it.
+    `new_client` makes a client that `check` does not fence. Not safe to run twice. Cancelling `run` cancels the work,
+    renews the Lease until the work has ended, and then releases it.
 
-    `thread_client` makes the client of the thread that renews; None renews on the loop, for virtual time.
+    `in_thread`: False runs the election on the same loop, for virtual time.
     """
 
     def __init__(
         self,
-        client: RestClient,
+        new_client: Callable[[], RestClient],
         options: LeaderElection,
         *,
         now: Callable[[], datetime],
-        thread_client: Callable[[], RestClient] | None = None,
+        in_thread: bool = False,
     ) -> None:
-        self._client = client
-        self._thread_client = thread_client
+        self._new_client = new_client
+        self._in_thread = in_thread
         self._key = NamespacedName(options.namespace, options.lease)
         self._options = options
         self._now = now
         self._observed = UNREAD
-        self._changed = asyncio.Event()
         self._term_ends_at = float("-inf")
         self._last_error = ""
         self._status = MASTER_STATUS.labels(options.lease)
@@ -196,41 +196,79 @@ class LeaderElector:
         Raises:
             LeadershipLost: the term has ended, or another holds the Lease; `lead` was cancelled and has ended.
         """
-        await self._acquire()
-        _log.info("became leader", lease=str(self._key), identity=self._options.identity)
-        self._status.set(1)
-        try:
-            await self._lead_and_renew(lead)
-        finally:
-            self._status.set(0)
-            await self._release()
-
-    async def _lead_and_renew(self, lead: Callable[[], Awaitable[None]]) -> None:
+        elected: Future[None] = Future()
+        elected.set_running_or_notify_cancel()  # only the election ends it
+        turns = LoopTurns(self._options.retry_period_seconds / 2)
+        elect = partial(self._elect, elected, turns)
         try:
             async with asyncio.TaskGroup() as tasks:
-                renewing = tasks.create_task(self._renew(), name="renew lease")
+                election = run_beside(elect) if self._in_thread else elect()
+                electing = tasks.create_task(election, name="leader election")
+                await asyncio.wrap_future(elected)
+                _log.info("became leader", lease=str(self._key), identity=self._options.identity)
+                self._status.set(1)
                 await lead()
-                renewing.cancel()
+                electing.cancel()
         except BaseExceptionGroup as group:
             raise first_of(group) from group
+        finally:
+            self._status.set(0)
+            turns.stop()
 
-    async def _acquire(self) -> None:
-        """Wait until this candidate holds the Lease."""
-        async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(self._watch_lease(), name="watch lease")
-            while not await self._try_to_acquire():
-                await self._wait_for_change()
-            watching.cancel()
+    async def _elect(self, elected: Future[None], turns: LoopTurns) -> None:
+        """Acquire, renew until cancelled or lost, and release."""
+        async with self._new_client() as client:
+            await self._acquire(client)
+            try:
+                elected.set_result(None)
+                await self._renew_until_lost(client, turns)
+            finally:
+                await self._release(client)
 
-    async def _watch_lease(self) -> None:
-        """Keep `_observed` up to date by a watch. If that fails, read the Lease once per retry period."""
+    async def _acquire(self, client: RestClient) -> None:
+        """Wait until this candidate holds the Lease. One request at a time, so one connection is enough."""
         while True:
             try:
-                await self._read_lease(self._client)
-                await self._watch_once()
+                await self._follow(client)
+                if self._is_free:
+                    async with asyncio.timeout(self._options.renew_deadline_seconds / 2):
+                        await self._write_term(client)
+                    return
             except (KubeError, TimeoutError) as error:
-                self._log_failure("lease cannot be watched", error)
-            await asyncio.sleep(self._jittered_retry_seconds())
+                self._log_failure("lease not acquired", error)
+            await asyncio.sleep(
+                self._options.retry_period_seconds * random.uniform(1.0, JITTER_FACTOR)
+            )
+
+    @property
+    def _is_free(self) -> bool:
+        """True if it may be acquired. We hold it already if the response to our write was lost."""
+        now = loop_time() + CLOCK_SLACK_SECONDS
+        return self._observed.free_at <= now or self._is_holder
+
+    async def _follow(self, client: RestClient) -> None:
+        """Read the Lease, and watch it until it is free or the watch ends.
+
+        Without a resourceVersion: that of a Lease without renewals may be too old for a watch.
+        """
+        await self._read_lease(client)
+        if self._is_free:
+            return
+        with suppress(TimeoutError):  # the observed term has ended
+            async with asyncio.timeout_at(self._observed.free_at) as term:
+                async with client.watch(
+                    LEASES,
+                    namespace=self._key.namespace,
+                    field_selector=f"metadata.name={self._key.name}",
+                    timeout_seconds=WATCH_SECONDS,
+                ) as events:
+                    async for event in events:
+                        if event.object is not None:
+                            is_deleted = event.type is EventType.DELETED
+                            self._observe(None if is_deleted else event.object)
+                        if self._is_free:
+                            return
+                        term.reschedule(self._observed.free_at)
 
     async def _read_lease(self, client: RestClient) -> None:
         try:
@@ -239,49 +277,11 @@ class LeaderElector:
         except NotFound:
             self._observe(None)
 
-    async def _watch_once(self) -> None:
-        """Start without a resourceVersion: that of a Lease without renewals may be too old for a watch."""
-        async with self._client.watch(
-            LEASES,
-            namespace=self._key.namespace,
-            field_selector=f"metadata.name={self._key.name}",
-            timeout_seconds=WATCH_SECONDS,
-        ) as events:
-            async for event in events:
-                if event.type is EventType.DELETED:
-                    self._observe(None)
-                elif event.object is not None:
-                    self._observe(event.object)
-
     def _observe(self, lease: Lease | None) -> None:
         before = self._observed.holder
         self._observed = observe(self._observed, lease, loop_time())
         if self._observed.holder not in ("", before):
             _log.info("leader changed", lease=str(self._key), holder=self._observed.holder)
-        self._changed.set()
-
-    async def _wait_for_change(self) -> None:
-        """Wait until the Lease is observed again, or until the observed term has ended."""
-        now = loop_time()
-        wake_at = now + self._jittered_retry_seconds()
-        if now < self._observed.free_at:
-            wake_at = min(wake_at, self._observed.free_at)
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(wake_at + CLOCK_SLACK_SECONDS):
-                await self._changed.wait()
-
-    async def _try_to_acquire(self) -> bool:
-        self._changed.clear()
-        is_held = self._observed.free_at > loop_time()
-        if is_held and not self._is_holder:
-            return False
-        try:
-            async with asyncio.timeout(self._options.renew_deadline_seconds / 2):
-                await self._write_term(self._client)
-        except (KubeError, TimeoutError) as error:
-            self._log_failure("lease not acquired", error)
-            return False
-        return True
 
     async def _write_term(self, client: RestClient) -> None:
         """Create, acquire or renew the Lease, and begin a term. It counts from when the request is sent."""
@@ -303,29 +303,13 @@ class LeaderElector:
         body = msgspec.json.encode(patch)
         return await client.patch(LEASES, self._key, body, patch_type=PatchType.MERGE)
 
-    async def _renew(self) -> None:
-        """Renew until the Lease is lost or the loop hangs."""
-        if self._thread_client is None:
-            await self._renew_until_lost(self._client, None)
-            return
-        turns = LoopTurns(self._options.retry_period_seconds / 2)
-        try:
-            await run_beside(partial(self._renew_in_thread, self._thread_client, turns))
-        finally:
-            turns.stop()
-
-    async def _renew_in_thread(
-        self, new_client: Callable[[], RestClient], turns: LoopTurns
-    ) -> None:
-        async with new_client() as client:
-            await self._renew_until_lost(client, turns)
-
-    async def _renew_until_lost(self, client: RestClient, turns: LoopTurns | None) -> None:
+    async def _renew_until_lost(self, client: RestClient, turns: LoopTurns) -> None:
+        """Raise LeadershipLost when the Lease is lost or the loop hangs."""
         deadline_seconds = self._options.renew_deadline_seconds
         while True:
             left_seconds = self._term_ends_at - loop_time() + CLOCK_SLACK_SECONDS
             await asyncio.sleep(min(self._options.retry_period_seconds, left_seconds))
-            if turns is not None and loop_time() - turns.last > deadline_seconds:
+            if loop_time() - turns.last > deadline_seconds:
                 raise LeadershipLost(
                     f"lease {self._key}: not renewed, because the event loop has not turned for "
                     f"{deadline_seconds:g} s. See the slow steps in the log"
@@ -363,7 +347,7 @@ class LeaderElector:
                     holder = self._observed.holder or "no candidate"
                     raise LeadershipLost(f"lease {self._key}: {holder} holds it now") from None
 
-    async def _release(self) -> None:
+    async def _release(self, client: RestClient) -> None:
         """End our term first, so that `check` refuses writes before another candidate can lead."""
         leading = self.is_leader
         self._term_ends_at = float("-inf")
@@ -371,7 +355,7 @@ class LeaderElector:
             return
         try:
             # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
-            release = self._write_as_holder(self._client, self._write_release)
+            release = self._write_as_holder(client, self._write_release)
             await asyncio.wait_for(release, RELEASE_SECONDS)
         except (KubeError, TimeoutError, LeadershipLost) as error:
             text = str(error) or "no response in time"
@@ -390,6 +374,3 @@ class LeaderElector:
         log_event = _log.debug if expected else _log.warning
         self._last_error = text
         log_event(event, lease=str(self._key), error=text)
-
-    def _jittered_retry_seconds(self) -> float:
-        return self._options.retry_period_seconds * random.uniform(1.0, JITTER_FACTOR)

@@ -1,4 +1,4 @@
-"""An event loop in a thread, in which the leader renews its Lease, and a record of when the main loop last turned.
+"""An event loop in a thread, in which a leader is elected, and a record of when the main loop last turned.
 
 One slow step of the main loop must not end a healthy leader, and a loop that hangs must not stay one.
 
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from kruise_probe.client.credentials import in_daemon_thread
 
-END_SECONDS: Final = 1.0
-"""Longest wait for the end of cancelled work, such as a DNS lookup. The process has five seconds to end."""
+END_SECONDS: Final = 3.0
+"""Longest wait for the end of cancelled work: the release of a Lease takes two. The process has five seconds to end."""
 
 _Running = tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]
 
@@ -29,7 +29,9 @@ async def run_beside(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         loop, task = await asyncio.wrap_future(started)
         with suppress(RuntimeError):  # it has just ended
             loop.call_soon_threadsafe(task.cancel)
-        await asyncio.wait({asyncio.wrap_future(ended)}, timeout=END_SECONDS)
+        done, _ = await asyncio.wait({asyncio.wrap_future(ended)}, timeout=END_SECONDS)
+        for end in done:
+            end.exception()  # it was cancelled, or has just failed
         raise
 
 

@@ -52,7 +52,7 @@ class Manager:
         ready: gets two checks for each informer.
         namespace: the only namespace to watch; empty for all.
         leader_election: runs the controllers only while this process holds the Lease; None always runs them.
-        renew_in_thread: a thread renews the Lease; not with virtual time.
+        elect_in_thread: a thread renews the Lease; not with virtual time.
         resync_seconds: interval at which every object is enqueued again; 0 is never.
         qps, burst: limits of requests per second; 0 is no limit.
         hostname: for events; by default that of the machine.
@@ -61,7 +61,7 @@ class Manager:
 
     Attributes:
         rest: sends the requests of the controllers and informers.
-        unfenced: as `rest`, but a standby may write with it, too: for the Lease, or a webhook's certificates.
+        unfenced: as `rest`, but a standby may write with it, too: a webhook's certificates.
         events: records events.
         preparations: end before anything else runs.
         services: run from the start, in a standby too.
@@ -77,7 +77,7 @@ class Manager:
         ready: Checks,
         namespace: str = "",
         leader_election: LeaderElection | None = None,
-        renew_in_thread: bool = False,
+        elect_in_thread: bool = False,
         resync_seconds: float = 0.0,
         cache_sync_timeout_seconds: float = 120.0,
         user_agent: str = "",
@@ -104,9 +104,11 @@ class Manager:
         self.elector: LeaderElector | None = None
         fence: Callable[[], None] | None = None
         if leader_election is not None:
-            thread_client = rest_client if renew_in_thread else None
             self.elector = LeaderElector(
-                self.unfenced, leader_election, now=now, thread_client=thread_client
+                rest_client if elect_in_thread else partial(rest_client, pool=pool),
+                leader_election,
+                now=now,
+                in_thread=elect_in_thread,
             )
             fence = self.elector.check
         self.rest: Final = rest_client(before_send=fence, pool=pool)

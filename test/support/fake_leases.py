@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 from support.fake_api import FakeApi
 from support.wire import Json
@@ -56,6 +56,12 @@ class FakeElectionClient:
             self._connected.set()
         else:
             self._connected.clear()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
 
     async def get(self, *request: Any) -> Any:
         return await self._exchange(self._leases.get, *request)

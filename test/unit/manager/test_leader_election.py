@@ -57,7 +57,7 @@ class Process:
         self.drain_seconds = 0.0
         options = LeaderElection("kruise-system", "manager", name, *durations)
         client: Any = self.link
-        self.elector = LeaderElector(client, options, now=lambda: utc_now() + skew)
+        self.elector = LeaderElector(lambda: client, options, now=lambda: utc_now() + skew)
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> "Process":

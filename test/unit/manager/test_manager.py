@@ -224,8 +224,8 @@ async def test_clients_have_the_options_of_the_manager_and_only_one_is_fenced() 
     assert manager.elector
     assert [each["before_send"] for each in made] == [None, manager.elector.check]
     async with running(manager):
-        assert [each.entered for each in clients] == [1, 1]
-    assert [each.entered for each in clients] == [0, 0]
+        assert [each.entered for each in clients] == [1, 1, 1]
+    assert [each.entered for each in clients] == [0, 0, 0]
 
 
 @cases(
