@@ -297,7 +297,7 @@ async def test_failed_attempts_are_repeated_once_per_retry_period(election: Elec
         await asyncio.sleep(60)
     assert 25 <= requests <= 60
     warned = [each["event"] for each in logs if each["log_level"] == "warning"]
-    assert warned == ["lease cannot be watched"]
+    assert warned == ["lease not acquired"]
     assert {each["error"] for each in logs if "error" in each} == {"refused"}
 
 
