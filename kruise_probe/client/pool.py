@@ -47,7 +47,6 @@ class _Member:
     """A connection of the pool.
 
     Attributes:
-        owner: the client that used it last; its idle connections are its own.
         version: of the credentials of the handshake.
         generation: of the pool when it was opened.
         idle_since: loop time.
@@ -55,7 +54,6 @@ class _Member:
     """
 
     connection: HttpConnection
-    owner: object
     version: int
     generation: int
     idle_since: float
@@ -74,7 +72,6 @@ class _Waiter:
     round: int
     order: int
     namespace: str = field(compare=False)
-    owner: object = field(compare=False)
     member: asyncio.Future[_Member] = field(compare=False)
     dialing: bool = field(default=False, compare=False)
     tried: bool = field(default=False, compare=False)
@@ -126,8 +123,8 @@ class Pool:
         for _step in range(3):  # asyncio closes an aborted socket in one of the next steps
             await asyncio.sleep(0)
 
-    async def acquire(self, owner: object, request: Request) -> HttpConnection:
-        """Return an idle connection of this owner, the most recently used first, or wait for one. Release it afterwards.
+    async def acquire(self, request: Request) -> HttpConnection:
+        """Return an idle connection, the most recently used first, or wait for one. Release it afterwards.
 
         Raises:
             TlsRefused, ConnectionFailed: none could be opened, and none is in use that would be released.
@@ -136,12 +133,12 @@ class Pool:
             raise ConnectionFailed("the client is not open")
         now = asyncio.get_running_loop().time()
         self.close_idle(now - IDLE_SECONDS)
-        member = self._take_idle(owner)
-        if member is None and (self._busy or self._dialing or self._waiters or self._idle):
-            return await self._wait(owner, request)
+        member = self._take_idle()
+        if member is None and (self._busy or self._dialing or self._waiters):
+            return await self._wait(request)
         if member is None:
-            member = await self._open_alone(owner, request)
-        self._use(member, owner, streams=request.streams)
+            member = await self._open_alone()
+        self._use(member, streams=request.streams)
         return member.connection
 
     def release(self, connection: HttpConnection) -> None:
@@ -197,14 +194,13 @@ class Pool:
 
     # Waiting.
 
-    async def _wait(self, owner: object, request: Request) -> HttpConnection:
+    async def _wait(self, request: Request) -> HttpConnection:
         future: asyncio.Future[_Member] = asyncio.get_running_loop().create_future()
         waiter = _Waiter(
             turn_of(request),
             self._next_round(request.namespace),
             next(self._orders),
             request.namespace,
-            owner,
             future,
         )
         insort(self._waiters, waiter)
@@ -228,21 +224,22 @@ class Pool:
         loop = asyncio.get_running_loop()
         now = loop.time() + CLOCK_SLACK_SECONDS
         for waiter in self._waiters.copy():
-            if not self._idle:
-                break
             if waiter.member.done():
                 continue
-            member = self._take_for(waiter)
+            member = self._take_idle()
             if member is None:
-                continue
+                break
             self._waiters.remove(waiter)
             if waiter.turn is Turn.OTHER:
                 self._round = max(self._round, waiter.round)
-            self._use(member, waiter.owner, streams=waiter.turn is Turn.STREAM)
+            self._use(member, streams=waiter.turn is Turn.STREAM)
             waiter.member.set_result(member)
         for waiter in self._waiters:
             if waiter.turn is Turn.OTHER and self._is_full:
                 break
+            is_enough = self._dialing >= len(self._waiters) and waiter.turn is not Turn.LEASE
+            if waiter.dialing or is_enough:
+                continue
             may_dial = self._growth.may_dial(
                 now,
                 waiter.turn,
@@ -250,7 +247,7 @@ class Pool:
                 dialing=self._dialing,
                 busy=self._busy,
             )
-            if may_dial and not waiter.dialing:
+            if may_dial:
                 self._start_dial(waiter)
         if self._waiters and self._end_of_pause is None and now < self._growth.paused_until:
             self._end_of_pause = loop.call_at(self._growth.paused_until, self._end_pause)
@@ -263,14 +260,6 @@ class Pool:
         self._end_of_pause = None
         self._advance()
 
-    def _take_for(self, waiter: _Waiter) -> _Member | None:
-        """An idle connection for a request that waits: of another client, if there may be no other."""
-        member = self._take_idle(waiter.owner)
-        may_be_shared = self._is_full or (self._growth.limited and not self._busy)
-        if member is None and (may_be_shared or waiter.turn is Turn.LEASE):
-            return self._take_idle(None)
-        return member
-
     def _start_dial(self, waiter: _Waiter) -> None:
         waiter.dialing = True
         self._dialing += 1
@@ -281,7 +270,7 @@ class Pool:
     async def _dial(self, waiter: _Waiter) -> None:
         """Open a connection for the first request that waits. `waiter` is the one that caused it."""
         try:
-            self._idle.append(await self._open(waiter.owner))
+            self._idle.append(await self._open())
         except Exception as error:  # noqa: BLE001 - raised where a connection is awaited
             waiter.tried = True
             self._handle_failure(error)
@@ -289,11 +278,11 @@ class Pool:
             waiter.dialing = False
         self._advance()
 
-    async def _open_alone(self, owner: object, request: Request) -> _Member:
+    async def _open_alone(self) -> _Member:
         """Open a connection for a request that nothing else could serve."""
         self._dialing += 1
         try:
-            member = await self._open(owner)
+            member = await self._open()
         except Exception as error:
             self._handle_failure(error)
             raise
@@ -305,7 +294,7 @@ class Pool:
             raise ConnectionFailed("the client is not open")
         return member
 
-    async def _open(self, owner: object) -> _Member:
+    async def _open(self) -> _Member:
         """Open a connection, as an attempt that is counted already."""
         loop = asyncio.get_running_loop()
         began_at = loop.time()
@@ -321,7 +310,7 @@ class Pool:
         if self._reported:
             _log.info("connections to the API server can be opened again")
             self._reported = False
-        member = _Member(connection, owner, version, self._generation, idle_since=loop.time())
+        member = _Member(connection, version, self._generation, idle_since=loop.time())
         self._members[connection] = member
         return member
 
@@ -345,15 +334,10 @@ class Pool:
 
     # Members.
 
-    def _take_idle(self, owner: object | None) -> _Member | None:
-        """Remove and return the most recently used connection of an owner, or of any."""
-        position = len(self._idle)
-        while position:
-            position -= 1
-            member = self._idle[position]
-            if owner not in (None, member.owner):
-                continue
-            del self._idle[position]
+    def _take_idle(self) -> _Member | None:
+        """Remove and return the most recently used connection."""
+        while self._idle:
+            member = self._idle.pop()
             if self._is_good(member):
                 return member
             self._close(member)
@@ -366,8 +350,7 @@ class Pool:
             and member.generation == self._generation
         )
 
-    def _use(self, member: _Member, owner: object, *, streams: bool) -> None:
-        member.owner = owner
+    def _use(self, member: _Member, *, streams: bool) -> None:
         member.streams = streams
         if not streams:
             self._busy += 1

@@ -123,7 +123,7 @@ class Transport:
             ConnectionFailed: dialing failed, or the response is not valid HTTP.
         """
         data = self._encode(request, authorization)
-        connection = await self._pool.acquire(self, request)
+        connection = await self._pool.acquire(request)
         sent_at = asyncio.get_running_loop().time()
         response: Response | None = None
         try:

@@ -20,7 +20,6 @@ LEASE = Request("PATCH", "/apis/coordination.k8s.io/v1/namespaces/n/leases/l")
 WATCH = Request("GET", "/api/v1/pods?watch=true", streams=True)
 READ = Request("GET", "/api/v1/pods")
 WRITE = Request("PATCH", "/api/v1/namespaces/n/pods/p/status")
-CLIENT, ELECTOR = object(), object()
 
 
 def now() -> float:
@@ -64,10 +63,10 @@ def behind(balancer: Balancer, pool: Pool) -> Balancer:
     return balancer
 
 
-async def use(pool: Pool, request: Request, seconds: float, owner: object = CLIENT) -> float:
+async def use(pool: Pool, request: Request, seconds: float) -> float:
     """Hold a connection for a while; return how long the request waited for it."""
     began = now()
-    connection = await pool.acquire(owner, request)
+    connection = await pool.acquire(request)
     waited = now() - began
     try:
         await asyncio.sleep(seconds)
@@ -92,13 +91,13 @@ async def test_every_request_ends_however_few_connections_are_allowed(
     random = Random(seed)
     balancer = behind(Balancer(random.randint(4, 12), seconds=random.choice((0.0, 5.0))), pool)
     async with asyncio.TaskGroup() as group:
-        watches = [group.create_task(pool.acquire(CLIENT, WATCH)) for _ in range(2)]
-        leases = group.create_task(use(pool, LEASE, 0.01, ELECTOR))
+        watches = [group.create_task(pool.acquire(WATCH)) for _ in range(2)]
+        leases = group.create_task(use(pool, LEASE, 0.01))
         await asyncio.wait([*watches, leases])
         writes = [group.create_task(write(pool, random.uniform(0, 2))) for _ in range(60)]
         for _ in range(30):
             await asyncio.sleep(random.uniform(0, 2))
-            assert await use(pool, LEASE, 0.01, ELECTOR) <= 2.0
+            assert await use(pool, LEASE, 0.01) <= 2.0
             if random.random() < 0.3:
                 random.choice(writes).cancel()
             if random.random() < 0.3:
@@ -163,24 +162,6 @@ async def test_attempts_to_open_a_further_connection_become_rare(pool: Pool) -> 
     assert attempts == [0, *[0] * MAX_DIALS, 1, 3, 7, 15, 31, 61, 91]
 
 
-async def test_the_connection_of_the_elector_is_its_own_unless_it_is_the_only_one(
-    pool: Pool,
-) -> None:
-    balancer = behind(Balancer(2), pool)
-    await use(pool, LEASE, 0.0, ELECTOR)
-    await use(pool, WRITE, 0.0)
-    assert balancer.open == 2
-    async with asyncio.TaskGroup() as group:
-        for _ in range(5):
-            group.create_task(use(pool, WRITE, 5.0))
-        await asyncio.sleep(1)
-        assert await use(pool, LEASE, 0.0, ELECTOR) == 0
-    balancer.most = 1
-    balancer.transports[1].abort()
-    await asyncio.sleep(1)
-    assert await use(pool, WRITE, 0.0) < 0.1
-
-
 async def test_without_any_connection_the_reason_is_raised_at_once(pool: Pool) -> None:
     behind(Balancer(0, seconds=5.0), pool)
     results = await asyncio.wait_for(
@@ -194,7 +175,7 @@ async def _failures(pool: Pool, count: int) -> list[str]:
 
     async def fail() -> None:
         try:
-            await pool.acquire(CLIENT, WRITE)
+            await pool.acquire(WRITE)
         except ConnectionFailed as error:
             failures.append(str(error))
 
@@ -249,7 +230,7 @@ async def test_a_5xx_closes_its_connection_and_older_ones_unless_a_tenant_may_ca
     pool: Pool, sent: Request, older: bool
 ) -> None:
     behind(Balancer(9), pool)
-    connections = [await pool.acquire(CLIENT, READ) for _ in range(3)]
+    connections = [await pool.acquire(READ) for _ in range(3)]
     for connection in connections:
         connection.worked = True
     pool.release(connections[0])
