@@ -124,11 +124,15 @@ def kill_a_daemon() -> None:
 
 
 def _wrong_staleness(found: Json, before: Json) -> list[str]:
+    """The policy for Unknown is applied to the pod of the dead daemon, and to no other."""
     problems = []
-    for name, expected in (("web-0", ("Unknown", "ProbeDaemonStale")), ("web-1", ("True", ""))):
+    for name, expected, mark in (
+        ("web-0", ("Unknown", "ProbeDaemonStale"), "z"),
+        ("web-1", ("True", ""), "x"),
+    ):
         status, reason, _ = found[f"pod {name}"]["conditions"]["c/one"]
         if (status, reason) != expected:
             problems.append(f"pod {name}: is {(status, reason)}, should be {expected}")
-        if found[f"pod {name}"]["labels"] != before[f"pod {name}"]["labels"]:
+        if found[f"pod {name}"]["labels"] != before[f"pod {name}"]["labels"] | {"l1": mark}:
             problems.append(f"pod {name}: other labels")
     return problems
