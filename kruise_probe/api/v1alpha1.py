@@ -336,13 +336,13 @@ def _differs_from_succeeded(probe: "PodContainerProbe") -> bool:
     return True
 
 
-def _not_in_other_policies(field: str, name: str) -> str:
-    """CEL: the keys of `field` of Succeeded have another value in each other policy, and none from the message there."""
-    from_message = f"has(o.fromMessage) && o.fromMessage.exists(v, has(v.{name}) && v.{name} == k)"
-    return (
-        f"!has(s.{field}) || s.{field}.all(k, !({from_message}) && "
-        f"(!has(o.{field}) || !(k in o.{field}) || o.{field}[k] != s.{field}[k]))"
-    )
+_OTHER_LABELS: Final = "!has(s.labels) || !has(o.labels) || s.labels.all(k, !(k in o.labels) || o.labels[k] != s.labels[k])"
+"""CEL: the labels of Succeeded have another value in each other policy. To compare annotations exceeds its budget."""
+
+
+def _no_value_in_messages(field: str, name: str) -> str:
+    """CEL: no other policy takes the value of a key of Succeeded from the message."""
+    return f"!has(s.{field}) || !has(o.fromMessage) || o.fromMessage.all(v, !has(v.{name}) || !(v.{name} in s.{field}))"
 
 
 def _no_value_from_messages(field: str, name: str) -> str:
@@ -446,8 +446,11 @@ class PodContainerProbe(ContainerProbe, frozen=True):
             kind=ErrorKind.REQUIRED,
             field="markerPolicy",
         ),
-        _exclusive_values(_not_in_other_policies("labels", "label")),
-        _exclusive_values(_not_in_other_policies("annotations", "annotation"))._replace(check=None),
+        _exclusive_values(_OTHER_LABELS),
+        _exclusive_values(
+            f"({_no_value_in_messages('labels', 'label')}) && "
+            f"({_no_value_in_messages('annotations', 'annotation')})"
+        )._replace(check=None),
         _exclusive_values(
             f"({_no_value_from_messages('labels', 'label')}) && "
             f"({_no_value_from_messages('annotations', 'annotation')})"

@@ -124,6 +124,15 @@ def test_a_label_set_by_hand_is_carried_but_not_ours() -> None:
     assert (found.standing, found.carries, found.ours) == (NEVER, True, False)
 
 
+def test_a_probe_whose_marks_cannot_be_told_apart_is_left_out() -> None:
+    """CEL does not compare annotations."""
+    policies = [policy_wire("Succeeded", {}, {"a": "b"}), policy_wire("Failed", {}, {"a": "b"})]
+    compiled = compile_marker(marker(probes=[probe_wire(policies=policies) | {"exclusive": {}}]))
+    assert compiled.probes == ()
+    (error,) = compiled.errors
+    assert error.path == "spec.probes[0].markerPolicy"
+
+
 HOLDS = Role(holds=True, may_set=True)
 WAITS = Role(holds=True)
 OTHER = Role(holds=False)
