@@ -83,7 +83,10 @@ class ProbeCollector(Collector):
         series = list(self._series())
         yield from map(_results, _portions(series))
         # As in kubelet, durations have no pod uid: of two pods with the same name only one is shown.
-        timed = {probe.labels[:-1]: probe for probe in reversed(series) if probe.successful}
+        timed: dict[tuple[str, ...], ProbeSeries] = {}
+        for probe in series:
+            if probe.successful:
+                timed.setdefault(probe.labels[:-1], probe)
         yield from map(_durations, _portions(list(timed.values())))
         yield _counts(series)
 

@@ -110,9 +110,12 @@ class _Pool:
     def allows(self, tenant: Tenant, number: int = 1) -> bool:
         """Whether the tenant may take `number` more now."""
         pod = self.held_by(tenant) + number
-        if pod > self._most_of_a_pod or number > self.free:
+        if pod > self._most_of_a_pod:
             return False
-        if self.free - number >= self._last_quarter:
+        left = self.free - number
+        if left < 0:
+            return False
+        if left >= self._last_quarter:
             return True
         namespace = self.held_by(tenant.namespace)
         return namespace + pod <= self.free
@@ -136,10 +139,12 @@ class _Pool:
         pod = self.held_by(tenant)
         namespace = self.held_by(tenant.namespace)
         taken = self.count - self.free
-        if 2 * namespace < taken:
-            return OTHERS, taken - namespace
+        others = taken - namespace
+        if namespace < others:
+            return OTHERS, others
         if 2 * pod < namespace:
-            return f"namespace {tenant.namespace}", namespace
+            whose = f"namespace {tenant.namespace}"
+            return whose, namespace
         return "this pod", pod
 
 

@@ -157,10 +157,12 @@ class Ticker:
         if factor == self._stretch:
             return
         self._stretch = factor
-        if self._timer is not None and self._next.on_phase:
-            soonest = self._start.next_on_phase(self.timing, self._loop.time())
-            following = tick_after(self._start, self.timing, self._last, factor)
-            self._set(Tick(max(following, soonest), on_phase=True))
+        if self._timer is None or not self._next.on_phase:
+            return
+        soonest = self._start.next_on_phase(self.timing, self._loop.time())
+        following = tick_after(self._start, self.timing, self._last, factor)
+        due = max(following, soonest)
+        self._set(Tick(due, on_phase=True))
 
     def runs_late(self, at: float) -> bool:
         """Whether a tick that found an attempt in flight at loop time `at` is still served.
@@ -188,7 +190,8 @@ class Ticker:
         missed = ticks_missed(due, at, self.timing.period_seconds)
         if missed:
             metrics.TICKS_MISSED.inc(missed)
-        self._last = Tick(max(at, due), self._next.on_phase)
+        served_at = max(at, due)
+        self._last = Tick(served_at, self._next.on_phase)
         # Before `on_tick`: there is a next tick even if it raises.
         following = tick_after(self._start, self.timing, self._last, self._stretch)
         self._next = Tick(following, on_phase=True)

@@ -192,7 +192,12 @@ def time_passed(record: Record, at: float, thresholds: Thresholds) -> Record:
     cause = record.hold or record.blocked
     if cause is None or at < unknown_at(record, thresholds):
         return record
-    return Record(ProbeState.UNKNOWN, cause.message, blocked=record.blocked, hold=record.hold)
+    return Record(
+        ProbeState.UNKNOWN,
+        cause.message,
+        blocked=record.blocked,
+        hold=record.hold,
+    )
 
 
 def handler_replaced(record: Record) -> Record:

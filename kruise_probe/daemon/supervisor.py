@@ -237,8 +237,9 @@ class Supervisor(EventHandler[NodePodProbe]):
     def _update_known(self, newest: NodePodProbe | None, *, first: bool) -> None:
         now = asyncio.get_running_loop().time()
         if newest is None:
-            results = self._reporter.results
-            self._known = {(key.pod_uid, result.name): result for key, result in results.items()}
+            self._known = {}
+            for key, result in self._reporter.results.items():
+                self._known[key.pod_uid, result.name] = result
             self._known_until = now + REPAIR_SECONDS
         elif first:
             self._known = recorded_in(newest.status)
@@ -248,11 +249,14 @@ class Supervisor(EventHandler[NodePodProbe]):
 
     def _end_of_watch(self) -> float:
         """Loop time until which the previous daemon may have probed, by its last sign of life; infinite if there is none."""
-        times = [parse_time(result.last_probe_time) for result in self._known.values()]
-        signs = [at.timestamp() for at in (self._last_renewal, *times) if at is not None]
-        if not signs:
+        results = self._known.values()
+        signs = [parse_time(result.last_probe_time) for result in results]
+        signs.append(self._last_renewal)
+        times = [sign.timestamp() for sign in signs if sign is not None]
+        if not times:
             return math.inf
-        return max(signs) + SILENCE_SLACK_SECONDS - self._clock_offset()
+        last = max(times) - self._clock_offset()
+        return last + SILENCE_SLACK_SECONDS
 
     def _set_up(self, desired: DesiredProbe, *, first: bool) -> None:
         """Add or edit a worker. One bad probe never stops another, so every exception is logged."""

@@ -123,10 +123,14 @@ class Worker:
         entry = self.desired.entry
         self.series.type = entry.probe.handler_type
         self._is_exec = entry.probe.exec is not None
-        self._places = self._context.execs if self._is_exec else self._context.sockets
+        self._places = self._context.sockets
+        if self._is_exec:
+            self._places = self._context.execs
         self._long = entry.probe.effective_timeout_seconds > LONG_SECONDS
         self._invalid_reason = invalid_reason(entry)
-        self._prober = None if self._invalid_reason else self._context.prober_factory(entry)
+        self._prober = None
+        if not self._invalid_reason:
+            self._prober = self._context.prober_factory(entry)
 
     # Calls of the supervisor and of the containers; all are synchronous.
 
@@ -279,10 +283,10 @@ class Worker:
 
     def _first_due(self) -> float:
         """Loop time of the end of the initial delay, or now. A start in the future (clock skew) counts as now."""
-        age = 0.0
+        left: float = self.desired.probe.effective_initial_delay_seconds
         if self._started_at is not None:
-            age = max(self._context.now().timestamp() - self._started_at, 0.0)
-        left = self.desired.probe.effective_initial_delay_seconds - age
+            now = self._context.now().timestamp()
+            left -= max(now - self._started_at, 0.0)
         return self._loop.time() + max(left, 0.0)
 
     def _stop_timers(self) -> None:
@@ -315,7 +319,9 @@ class Worker:
             )
             self._state.block_by_container(problem, since)
         elif view.state is not ContainerState.RUNNING:
-            why = f": {view.problem}" if view.problem else ""
+            why = ""
+            if view.problem:
+                why = f": {view.problem}"
             if view.exit_code is not None:
                 why = f", {exited_with(view.exit_code)}"
             problem = f"{Reason.CONTAINER_NOT_RUNNING}: container {key.container} is {view.state.value}{why}"
@@ -363,9 +369,13 @@ class Worker:
         self._internal_error_logged = False
         message = result.message
         if self._is_exec:
-            factor = self._count_timeouts(self._timeouts_in_a_row + 1 if result.timed_out else 0)
+            in_a_row = 0
+            if result.timed_out:
+                in_a_row = self._timeouts_in_a_row + 1
+            factor = self._count_timeouts(in_a_row)
             if factor > 1:
-                message = stuck_message(message, factor * self._ticker.timing.period_seconds)
+                period = factor * self._ticker.timing.period_seconds
+                message = stuck_message(message, period)
         if result.succeeded:
             self.series.succeeded(self._loop.time() - began)
             self._state.count(ProbeState.SUCCEEDED, message)

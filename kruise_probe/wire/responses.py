@@ -117,9 +117,11 @@ class ResponseParser:
             self._interim = True
             return
         self.status = status
-        chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
-        self._until_close = not chunked and "content-length" not in self.headers
-        self.reusable = self._parser.should_keep_alive() and status != SWITCHING_PROTOCOLS
+        encoding = self.headers.get("transfer-encoding", "")
+        has_end = "chunked" in encoding.lower() or "content-length" in self.headers
+        self._until_close = not has_end
+        keeps_alive = self._parser.should_keep_alive()
+        self.reusable = keeps_alive and status != SWITCHING_PROTOCOLS
         if self._tunnel and status < 300:
             self.complete = True
             self.reusable = True

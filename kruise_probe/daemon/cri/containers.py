@@ -10,7 +10,7 @@ hangs delays all pods. The runtime is unavailable when a list fails; a failed st
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from datetime import datetime
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -277,15 +277,22 @@ class ContainerWatcher:
     ) -> ContainerView | None:
         """The view of a running container whose status, or that of its sandbox, is not known."""
         failure = self._starts.failures.get(container.id)
-        failure = failure or self._sandboxes.failures.get(container.sandbox_id)
+        if failure is None:
+            failure = self._sandboxes.failures.get(container.sandbox_id)
         if isinstance(failure, ContainerNotFound):
             return None
         # Keep the view of the same container until there is a status. The address of a replaced container may
         # belong to another pod by now.
         if failure is None and (previous is None or previous.id == container.id):
             return previous
-        problem = str(failure or _NO_STATUS_YET)
-        return msgspec.structs.replace(view, state=ContainerState.UNKNOWN, problem=problem)
+        problem = _NO_STATUS_YET
+        if failure is not None:
+            problem = str(failure)
+        return msgspec.structs.replace(
+            view,
+            state=ContainerState.UNKNOWN,
+            problem=problem,
+        )
 
     def _has_response(self, container: RuntimeContainer) -> bool:
         """Whether both status calls of a container have returned, also with a failure."""
@@ -336,9 +343,11 @@ class _StatusCache(Generic[S]):
     def request(self, id: str, calls: asyncio.TaskGroup, *, again: bool = False) -> None:
         """Start the call for the id, unless its response is known (and not wanted `again`) or a call is in flight."""
         is_wanted = again or id not in self.known
-        if is_wanted and id not in self._in_flight:
-            self._in_flight.add(id)
-            _ = calls.create_task(self._call_for(id), name=f"status of {id}")
+        if not is_wanted or id in self._in_flight:
+            return
+        self._in_flight.add(id)
+        call = self._call_for(id)
+        _ = calls.create_task(call, name=f"status of {id}")
 
     async def _call_for(self, id: str) -> None:
         try:
@@ -354,7 +363,8 @@ class _StatusCache(Generic[S]):
             self._in_flight.discard(id)
         self._on_change(id)
 
-    def forget_others(self, ids: Collection[str]) -> None:
+    def forget_others(self, ids: Set[str]) -> None:
         """Forget all ids but these."""
-        self.known = {id: status for id, status in self.known.items() if id in ids}
-        self.failures = {id: failure for id, failure in self.failures.items() if id in ids}
+        for statuses in (self.known, self.failures):
+            for id in statuses.keys() - ids:
+                del statuses[id]

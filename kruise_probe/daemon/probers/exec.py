@@ -87,7 +87,8 @@ class ExecProber(Prober):
             raise CouldNotProbe(reason, normalise_message(str(error))) from error
         if criteria is None:
             return probe_result(result)
-        if not criteria.allows(result.exit_code, is_success=result.exit_code == 0):
+        is_success = result.exit_code == 0
+        if not criteria.allows(result.exit_code, is_success=is_success):
             return _failed_by_code(result, criteria)
         stdout = result.stdout[:MAX_TEXT_BYTES]
         output = Output(stdout, is_cut=len(stdout) < len(result.stdout))

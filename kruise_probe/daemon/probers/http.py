@@ -11,7 +11,7 @@ is read.
 import asyncio
 from typing import Final
 
-from kruise_probe.api.core import MAX_PORT, HTTPGetAction
+from kruise_probe.api.core import HTTPGetAction
 from kruise_probe.api.messages import body_text, normalise_message, says_enough
 from kruise_probe.daemon.probers.dialing import (
     LONG_READ_BYTES,
@@ -70,7 +70,8 @@ class HttpProber(Prober):
         self._open_socket = open_socket
         self._timeout_seconds = timeout_seconds
         self._headers = Headers(action.http_headers, user_agent=user_agent)
-        self._prepared: tuple[str, Url, bytes] | None = None
+        self._prepared: tuple[Url, bytes] | None = None
+        self._prepared_for = ""
 
     async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
         url, request = self._prepare(target)
@@ -94,14 +95,14 @@ class HttpProber(Prober):
 
     def _prepare(self, target: Target) -> tuple[Url, bytes]:
         """Return URL and request; rebuild them only when the pod's IP has changed."""
-        prepared = self._prepared
-        if prepared is None or prepared[0] != target.pod_ip or target.refusal:
-            address = address_of(target, self._action.port)
-            url = url_of_action(self._action.scheme, address, self._action.path)
-            prepared = (target.pod_ip, url, self._headers.request(url))
-            self._prepared = prepared
-        _, url, request = prepared
-        return url, request
+        if self._prepared is None or self._prepared_for != target.pod_ip or target.refusal:
+            action = self._action
+            address = address_of(target, action.port)
+            url = url_of_action(action.scheme, address, action.path)
+            request = self._headers.request(url)
+            self._prepared = (url, request)
+            self._prepared_for = target.pod_ip
+        return self._prepared
 
 
 class _Attempt:
@@ -154,20 +155,20 @@ class _Attempt:
             while not self._is_decided():
                 self._response.feed(await connection.receive())
         except InvalidResponse:
-            if (
-                self._redirect() is None
-            ):  # The body of a redirect that is followed is of no interest.
+            # The body of a redirect that is followed is of no interest.
+            if self._redirect() is None:
                 raise
         finally:
             connection.close()
 
     def _connection(self) -> Connection:
-        scheme, address = self._url.scheme, self._url.address
+        scheme = self._url.scheme
         if scheme not in ("http", "https"):
             raise _RedirectFailed(f'unsupported protocol scheme "{scheme}"')
-        if address.port > MAX_PORT:
-            raise _RedirectFailed(f"address {address.port}: invalid port")
-        alpn = "http/1.1" if scheme == "https" else None
+        alpn = None
+        if scheme == "https":
+            alpn = "http/1.1"
+        address = self._url.address
         tcp = self._open_socket(address)
         return new_connection(tcp, address, self._deadline, self._intake, alpn=alpn)
 
@@ -188,7 +189,9 @@ class _Attempt:
             destination = url_of_redirect(self._url, location)
         except ValueError as error:
             raise _RedirectFailed(f"failed to parse Location header: {error}") from error
-        return destination if destination.address.host == self._url.address.host else None
+        if destination.address.host != self._url.address.host:
+            return None
+        return destination
 
     async def _result(self) -> ProbeResult:
         response = self._response
@@ -223,9 +226,11 @@ class _Attempt:
         if status is not None and self._is_failure(status):
             text = f"HTTP probe failed with statuscode: {status}"
             if self._criteria is not None and self._criteria.codes:
-                text = f"{text}, not in {self._criteria.codes}"
+                text += f", not in {self._criteria.codes}"
             said = body_text(self._response.body)
-            return failure(normalise_message(f"{text}: {said}" if said else text))
+            if said:
+                text += f": {said}"
+            return failure(normalise_message(text))
         if status is None:
             problem = f'Get "{self._url}": {problem}'
         return failure(normalise_message(problem), timed_out=timed_out)

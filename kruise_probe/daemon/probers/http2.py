@@ -89,11 +89,12 @@ class FrameReader:
     def fields(self, frame: Frame) -> dict[bytes, bytes]:
         """The headers of a HEADERS frame; of several with one name the last. Raises: ConnectionBroken."""
         try:
-            return dict(self._decoder.decode(frame.payload, raw=True))
+            decoded = self._decoder.decode(frame.payload, raw=True)
         except hpack.HPACKError as error:
-            # hpack adds a memory address or the block; both are removed.
-            text = str(error).partition(": ")[0] or type(error).__name__
-            raise ConnectionBroken(f"http2: invalid header block: {text}") from error
+            # hpack adds a memory address or the block, so its text is not shown.
+            kind = type(error).__name__
+            raise ConnectionBroken(f"http2: invalid header block: {kind}") from error
+        return dict(decoded)
 
     def _next(self) -> Frame | None:
         """The next frame as it was sent; what it declares is checked as soon as its head is complete."""

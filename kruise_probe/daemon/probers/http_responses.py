@@ -49,8 +49,10 @@ class ResponseReader:
     @property
     def is_cut(self) -> bool:
         """There is more of the body."""
-        excess = len(self._parser.body) - self._max_body_bytes
-        return excess > 0 or (excess == 0 and not self._parser.complete)
+        size = len(self._parser.body)
+        if size == self._max_body_bytes:
+            return not self._parser.complete
+        return size > self._max_body_bytes
 
     @property
     def encoding(self) -> str:

@@ -30,6 +30,7 @@ _LISTED: Final = 2
 """How many samples a message lists."""
 
 _BEFORE_EXEMPLAR: Final = re.compile(rb'[^{#]*+(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*+")*+\})?+[^#]*+')
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _BEFORE_NAME: Final = re.compile(rb'[ \t]*+(?:\{[ \t]*+")?+')
 _NAME_ON_A_LINE: Final = re.compile(rb'^[ \t]*(?:\{[ \t]*")?([^#\s{"][^\s{"]*)', re.MULTILINE)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,64}(?:[.][0-9]{1,64})?(?:[eE][+-]?[0-9]{1,2})?")
@@ -118,7 +119,9 @@ def rounded(number: Decimal, step: str | int) -> Decimal:
 
 def text_of(value: Value) -> str:
     """The value as it is published: numbers without exponent."""
-    return value if isinstance(value, str) else plain(value)
+    if isinstance(value, str):
+        return value
+    return plain(value)
 
 
 def metric_value(text: bytes, wanted: MetricSample, *, is_cut: bool = False) -> Steps[Decimal]:
@@ -139,8 +142,11 @@ def metric_value(text: bytes, wanted: MetricSample, *, is_cut: bool = False) -> 
             names=lambda: names_of_metrics(text),
         )
     if len(found) > 1:
-        count = f"{_LISTED}" if len(found) == _LISTED else f"more than {_LISTED}"
-        listed = ", ".join([sample_text("", sample.labels) for sample in found[:_LISTED]])
+        count = str(_LISTED)
+        if len(found) > _LISTED:
+            count = f"more than {_LISTED}"
+        texts = [sample_text("", sample.labels) for sample in found[:_LISTED]]
+        listed = ", ".join(texts)
         raise NoValue(f"{count} samples of {wanted.name}: {listed}")
     value = Decimal(repr(found[0].value))
     if not value.is_finite():
@@ -178,21 +184,33 @@ def names_of_metrics(text: bytes) -> list[str]:
 
 def _lines_of(text: bytes, name: str) -> Iterator[bytes | None]:
     """The lines of samples with this name; None for a line that has the name at another place."""
-    escaped = name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n").encode()
+    escaped = name.translate(_ESCAPES).encode()
     begin = 0
     at = text.find(escaped)
     while at >= 0:
-        begin = text.rfind(b"\n", begin, at) + 1 or begin
+        line_end = text.rfind(b"\n", begin, at)
+        if line_end >= 0:
+            begin = line_end + 1
         end = text.find(b"\n", at)
         if end < 0:
             end = len(text)
-        before = _BEFORE_NAME.fullmatch(text, begin, at)
-        after = text[at + len(escaped) : at + len(escaped) + 1]
-        is_quoted = before is not None and before[0].endswith(b'"')
-        is_sample = before is not None and after in ((b'"',) if is_quoted else (b"{", b" ", b"\t"))
-        yield text[begin:end] if is_sample else None
+        line = None
+        if _is_sample(text, begin, at, at + len(escaped)):
+            line = text[begin:end]
+        yield line
         begin = end
         at = text.find(escaped, end)
+
+
+def _is_sample(text: bytes, begin: int, name_begin: int, name_end: int) -> bool:
+    """Whether a line that begins at `begin` is a sample with the name at this place."""
+    before = _BEFORE_NAME.fullmatch(text, begin, name_begin)
+    if before is None:
+        return False
+    after = text[name_end : name_end + 1]
+    if before[0].endswith(b'"'):
+        return after == b'"'
+    return after in (b"{", b" ", b"\t")
 
 
 def _parsed(line: bytes) -> Sample:
@@ -200,8 +218,10 @@ def _parsed(line: bytes) -> Sample:
     if len(line) > _MAX_LINE_BYTES:
         raise NoValue(f"a sample has more than {_MAX_LINE_BYTES:,} bytes")
     kept = _BEFORE_EXEMPLAR.match(line)
+    if kept is not None:
+        line = kept[0]
     try:
-        (family,) = text_string_to_metric_families((kept[0] if kept else line).decode())
+        (family,) = text_string_to_metric_families(line.decode())
         (sample,) = family.samples
     except Exception as error:
         shown = line[:80].decode(errors="replace")
@@ -235,22 +255,25 @@ def json_value(text: bytes, path: str, *, is_cut: bool = False) -> Steps[Value]:
         raise NoValue(f"{path} is null", nothing_found=True)
     if isinstance(value, bool):
         return str(value).lower()
-    return Decimal(value) if isinstance(value, int) else value
+    if isinstance(value, str):
+        return value
+    return Decimal(value)
 
 
 def _child(part: memoryview, step: str | int, path: str) -> memoryview:
     """Raises: NoValue, if there is no such member or item; errors of msgspec."""
     kept: dict[str, msgspec.Raw] = {}
+    child: msgspec.Raw | None = None
     begin = bytes(part[:64]).lstrip()[:1]
     if isinstance(step, str) and begin == b"{":
         kept = _members(part)
         child = kept.get(step)
     elif isinstance(step, int) and begin == b"[":
         items = _items(part)
-        child = items[step] if step < len(items) else None
+        if step < len(items):
+            child = items[step]
     else:
         _ = msgspec.json.decode(part, type=msgspec.Raw)
-        child = None
     if child is None:
         raise NoValue(f"{path}: no {step!r}", nothing_found=True, names=lambda: list(kept))
     return memoryview(child)

@@ -72,12 +72,16 @@ def criteria_of(entry: ContainerProbe) -> ValueCriteria:
     when = entry.success_when or SuccessWhen()
     allowed = set(when.exit_codes)
     for code in when.status_codes:
-        allowed.update((status_range(code) or ()) if isinstance(code, str) else (code,))
+        if isinstance(code, int):
+            allowed.add(code)
+        else:
+            allowed.update(status_range(code) or ())
     codes = ""
+    listed = ", ".join(map(str, when.exit_codes or when.status_codes))
     if when.exit_codes:
-        codes = f"exitCodes {', '.join(map(str, when.exit_codes))}"
+        codes = f"exitCodes {listed}"
     elif when.status_codes:
-        codes = f"statusCodes {', '.join(map(str, when.status_codes))}"
+        codes = f"statusCodes {listed}"
     return ValueCriteria(entry.extract, when, codes, frozenset(allowed))
 
 
@@ -103,9 +107,11 @@ def judged(output: Output, extract: Extract | None, when: SuccessWhen) -> Steps[
     if when.regex is not None:
         matches = yield from _matches(output.text, when.regex)
         if not matches:
-            return failure(normalise_message(f"no line matches regex {when.regex!r}"))
+            problem = f"no line matches regex {when.regex!r}"
+            return failure(normalise_message(problem))
     if extract is None:
-        return success(normalise_message(output.introduction + output.text))
+        text = output.introduction + output.text
+        return success(normalise_message(text))
     value = yield from value_in(output.text, extract, is_cut=output.is_cut)
     return _verdict(value, extract, when)
 
@@ -132,10 +138,12 @@ def _verdict(value: Value, extract: Extract, when: SuccessWhen) -> ProbeResult:
     if when.compares:
         number = number_of(value, needed_for="a comparison")
         # A rounded number stays the same while the value changes within a step, and so does the message.
-        if when.min is not None and number < Decimal(when.min):
-            message = f"{name} {text}{steps} < min {when.min}"
-            return ProbeResult(False, normalise_message(message), value=text_of(value))
+        compared = f"{name} {text}{steps}"
+        problem = ""
         if when.max is not None and number > Decimal(when.max):
-            message = f"{name} {text}{steps} > max {when.max}"
-            return ProbeResult(False, normalise_message(message), value=text_of(value))
+            problem = f"{compared} > max {when.max}"
+        if when.min is not None and number < Decimal(when.min):
+            problem = f"{compared} < min {when.min}"
+        if problem:
+            return ProbeResult(False, normalise_message(problem), value=text_of(value))
     return ProbeResult(True, normalise_message(text), value=text_of(value))
