@@ -91,7 +91,10 @@ def edited(change: Property, value: Any) -> Json:
     if any(path.startswith(OTHER_HANDLERS) for path in (change.path, *needs)):
         spec["probes"][0]["probe"] = {"periodSeconds": 3}
     for path, needed in needs.items():
-        if not path.startswith("probes[].probe.exec"):
+        if path == "probes[].markerPolicy":
+            (policy,) = needed
+            spec["probes"][0]["markerPolicy"][0] |= deepcopy(policy) | {"state": "Succeeded"}
+        elif not path.startswith("probes[].probe.exec"):
             put(spec, path, needed)
     put(spec, change.path, value)
     return spec
