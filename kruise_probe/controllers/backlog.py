@@ -81,8 +81,8 @@ class Backlog:
         most: int,
     ) -> Iterator[tuple[NamespacedName | EndOfPods, Visit]]:
         """Remove and yield at most so many."""
-        waiting = self._waiting.get(namespace)
         for _ in range(most):
+            waiting = self._waiting.get(namespace)
             if not waiting:
                 self._waiting.pop(namespace, None)
                 return
