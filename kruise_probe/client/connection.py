@@ -243,8 +243,9 @@ class HttpConnection(asyncio.Protocol):
 
 def reason_of(error: Exception) -> str:
     """The reason without Python's prefix."""
-    if isinstance(error, ssl.SSLError):
-        return " ".join((error.strerror or str(error)).split())
-    if isinstance(error, OSError) and error.errno and error.errno > 0:
-        return error.strerror or os.strerror(error.errno)
-    return " ".join(str(error).split()) or type(error).__name__
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+    elif isinstance(error, OSError) and error.errno:
+        text = os.strerror(error.errno)
+    return " ".join(text.split()) or type(error).__name__

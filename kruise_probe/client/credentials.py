@@ -127,8 +127,8 @@ class Credentials:
         """Trust new contents of a CA file."""
 
         def use(content: bytes) -> None:
-            # Comments may have any characters.
-            tls.load_verify_locations(cadata=content.decode("ascii", "ignore"))
+            certificates = content.decode("ascii", "ignore")  # comments may have any characters
+            tls.load_verify_locations(cadata=certificates)
             self.version += 1
             _log.info("CA file reloaded", file=str(path))
 

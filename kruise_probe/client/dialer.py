@@ -84,8 +84,9 @@ class Dialer:
         if self.tls is None:
             self.target_prefix = f"http://{self.host_header}{self.target_prefix}"
         if url.username is not None:
-            credentials = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
-            encoded = base64.b64encode(credentials).decode()
+            user = unquote(url.username)
+            password = unquote(url.password or "")
+            encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
             self.proxy_authorization = f"Proxy-Authorization: Basic {encoded}\r\n"
 
     async def dial(self) -> HttpConnection:

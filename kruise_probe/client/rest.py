@@ -241,9 +241,10 @@ class RestClient:
         Raises:
             Conflict: it has another uid.
         """
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        body = msgspec.json.encode(options) if uid else None
-        request = Request("DELETE", resource.path(*key), body, JSON if uid else "")
+        request = Request("DELETE", resource.path(*key))
+        if uid:
+            options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+            request = request._replace(body=msgspec.json.encode(options), content_type=JSON)
         response = await self.send(request)
         with suppress(*DECODE_ERRORS):
             if _kind_decoder.decode(response.body).kind == "Status":

@@ -325,9 +325,10 @@ class StaleMarks:
     def __init__(self, pod: Pod, claims: Claims) -> None:
         self._pod = pod
         self._accepted: set[Mark] = {*claims_with_container(pod, claims).owners}
-        for condition in pod.conditions:
-            if condition.reason == REASON_PROBE_REMOVED and condition.type in pod.readiness_gates:
-                self._accepted.add(Mark("conditions", condition.type))
+        for gate in pod.readiness_gates:
+            condition = pod.condition(gate)
+            if condition is not None and condition.reason == REASON_PROBE_REMOVED:
+                self._accepted.add(Mark("conditions", gate))
         self._owned = frozenset(filter(pod.has, pod.owned - self._accepted))
         self._unowned = pod.marks - pod.owned - pod.owned_by_others - self._accepted
 

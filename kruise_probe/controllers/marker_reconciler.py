@@ -222,12 +222,17 @@ class MarkerReconciler:
 
     def _warn(self, marker: PodProbeMarker, status: PodProbeMarkerStatus, known: "_Known") -> None:
         """Record a Warning for each reason and generation, unless the status or an earlier event reported it."""
-        involved = ObjectReference(*marker.key, marker.uid, MARKERS.api_version, MARKERS.kind)
-        reported = known.warned.keys() | _warnings(marker.status).keys()
+        reported = {*known.warned, *_warnings(marker.status)}
         known.warned = _warnings(status)
-        for warning, message in sorted(known.warned.items()):
-            if warning not in reported:
-                self._recorder.event(involved, "Warning", warning.reason, message)
+        involved = ObjectReference(
+            *marker.key,
+            marker.uid,
+            MARKERS.api_version,
+            MARKERS.kind,
+        )
+        for warning in sorted(known.warned.keys() - reported):
+            message = known.warned[warning]
+            self._recorder.event(involved, "Warning", warning.reason, message)
 
     async def _finalize(
         self, marker: PodProbeMarker, compiled: CompiledMarker, known: "_Known"

@@ -65,8 +65,8 @@ K = TypeVar("K", bound=Hashable)
 BY_NODE: Final = "node"
 BY_NAMESPACE: Final = "namespace"
 
-RESYNC_KEYS_PER_SECOND: Final = 5000.0
-"""Rate at which keys of a resync are enqueued, so that workers with many ready keys do not block the event loop."""
+RESYNC_INTERVAL_SECONDS: Final = 1 / 5000
+"""Interval at which keys of a resync are enqueued, so that workers with many ready keys do not block the event loop."""
 
 GATHER_SECONDS: Final = 0.05
 """Delay of a node. A plan covers all pods of the node, so changes of several pods share one reconcile."""
@@ -186,11 +186,11 @@ class Queues:
             self.markers.add_after(marker.key, GATHER_SECONDS)
 
     def _add_resynced(self, queue: WorkQueue[K], key: K) -> None:
-        """Add a key at LOW priority, at most RESYNC_KEYS_PER_SECOND of all queues."""
+        """Add a key at LOW priority, one of all queues in RESYNC_INTERVAL_SECONDS."""
         if not queue.is_open or key in queue.dirty or key in queue.delayed:
             return
         now = loop_time()
-        self._next_at = max(self._next_at, now) + 1.0 / RESYNC_KEYS_PER_SECOND
+        self._next_at = max(self._next_at, now) + RESYNC_INTERVAL_SECONDS
         queue.add_after(key, self._next_at - now, Priority.LOW)
 
 

@@ -370,7 +370,8 @@ class LeaderElector:
     def _log_failure(self, event: str, error: Exception) -> None:
         """Log a new error as a warning; log a repeated error, or a lost race, at debug level."""
         text = str(error) or "no response in time"
-        expected = isinstance(error, Conflict) or text == self._last_error
-        log_event = _log.debug if expected else _log.warning
+        log_event = _log.warning
+        if isinstance(error, Conflict) or text == self._last_error:
+            log_event = _log.debug
         self._last_error = text
         log_event(event, lease=str(self._key), error=text)
