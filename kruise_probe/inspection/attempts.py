@@ -15,9 +15,18 @@ from kruise_probe.api.errors import first_line
 from kruise_probe.api.names import FIELD_REASONS, REASON_NO_ROOM
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.controllers.conditions import VALUE_INVALID
 from kruise_probe.controllers.marking import CONDITION_STATUS, Value, values_of
+from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER
 from kruise_probe.hints.commands import check_text, failure_hint
-from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, paused_text
+from kruise_probe.inspection.link import (
+    Link,
+    LinkState,
+    ProbeContext,
+    broken,
+    paused_text,
+    remedy_of,
+)
 from kruise_probe.inspection.result_links import NOTHING_LISTENS, hint_of, invalid_values
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
@@ -177,16 +186,23 @@ def _remedy(context: ProbeContext, result: TrialResult) -> str:
     hint = hint_of(context.probe.probe, result.state, result.message)
     if hint == NOTHING_LISTENS:  # a port-forward connects to the loopback address
         return NOTHING_LISTENS_HERE
-    return hint or failure_hint(result.stderr)
+    if hint := hint or failure_hint(result.stderr):
+        return hint
+    if context.conflicts:
+        return remedy_of(CLAIMED_BY_ANOTHER)
+    return remedy_of(VALUE_INVALID) if _invalid_values(context, result) else ""
+
+
+def _invalid_values(context: ProbeContext, result: TrialResult) -> list[str]:
+    wanted = context.wanted_in(result.state)
+    return invalid_values(wanted, _state_of(context, result)) if wanted is not None else []
 
 
 def _notes_on(context: ProbeContext, result: TrialResult) -> Iterator[str]:
     """Marks without a valid value in the message, and what a command printed to stderr although it succeeded."""
     if result.found:
         yield result.found
-    wanted = context.wanted_in(result.state)
-    if wanted is not None:
-        yield from invalid_values(wanted, _state_of(context, result))
+    yield from _invalid_values(context, result)
     if result.stderr:  # the exit code of a shell is that of its last program only
         text = first_line(" ".join(result.stderr.split()))
         yield f"the command succeeded, but stderr is not empty: {text}"
