@@ -32,10 +32,11 @@ async def test_ages_are_judged_by_the_clock_of_the_server() -> None:
 
     async def act(received: Received, writer: asyncio.StreamWriter) -> None:
         plural = received.target.partition("?")[0].rpartition("/")[2]
-        await by_path[plural](received, writer)
+        crd = answer(404, {"kind": "Status", "code": 404}, **dates)
+        await by_path.get(plural, crd)(received, writer)
 
     async with (
-        ScriptedHttpServer([act] * len(kinds)).running() as server,
+        ScriptedHttpServer([act] * (len(kinds) + 2)).running() as server,
         client_of(ClusterConfig(server=server.url)) as client,
     ):
         snapshot = await Reader(client, namespace="a", system_namespace="kruise-system").read()
