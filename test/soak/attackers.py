@@ -1,12 +1,21 @@
 """Pods, markers and connections that try to stop the probes of others. They reach this machine's own pods and ports only."""
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding
+from support.flood_servers import BEGUN, SETTINGS, frame, tls_certificates
 from support.hollow import marker_object, probe
 from support.real_node import busybox_pod
+from support.wire import typed
+
+from kruise_probe.api.times import utc_now
 
 Object = dict[str, Any]
 
@@ -42,8 +51,8 @@ head -c 65536 /tmp/folded | tail -n +3
 printf '\r\n\r\n'
 END
 chmod +x flood fold drip turn
-nc -lk -p {GRPC_PORT} -e /tmp/flood & nc -lk -p {FOLDED_PORT} -e /tmp/fold &
-nc -lk -p {DRIP_PORT} -e /tmp/drip & nc -lk -p {REDIRECT_PORT} -e /tmp/turn &
+nc -ll -p {GRPC_PORT} -e /tmp/flood & nc -ll -p {FOLDED_PORT} -e /tmp/fold &
+nc -ll -p {DRIP_PORT} -e /tmp/drip & nc -ll -p {REDIRECT_PORT} -e /tmp/turn &
 wait
 """
 
@@ -59,6 +68,96 @@ def ballast_pod(number: int) -> Object:
     container = pod["spec"]["containers"][0]
     container |= {"image": "kruise-probe-test:does-not-exist", "imagePullPolicy": "Never"}
     return pod
+
+
+FLAPPING_SECONDS = 11
+
+_FLAPPING = f"""
+mkdir -p /tmp/www; cd /tmp/www; httpd -p 8080
+while :; do touch ok; sleep {FLAPPING_SECONDS}; rm ok; sleep {FLAPPING_SECONDS}; done
+"""
+
+HELD_SECONDS = 20
+"""How long a server waits after a part of a message."""
+
+GRPC: Object = {"grpc": {}}
+HTTPS: Object = {"httpGet": {"path": "/", "scheme": "HTTPS"}}
+
+
+def _tiny_certificate() -> bytes:
+    key = Ed25519PrivateKey.generate()
+    name = x509.Name([])
+    builder = x509.CertificateBuilder(
+        name, name, key.public_key(), 1, utc_now(), utc_now() + timedelta(days=1)
+    )
+    return builder.sign(key, None).public_bytes(Encoding.DER)
+
+
+def unfinished() -> dict[str, tuple[Object, bytes]]:
+    """What servers send before they wait, and the handlers that read it: rows 9 and 10."""
+    return {
+        "frame": (GRPC, SETTINGS + (250_000).to_bytes(3) + frame(0, 0, 1, bytes(20_000))[3:]),
+        "message": (GRPC, BEGUN + frame(0, 0, 1, bytes(16_000)) * 4),
+        "head": (
+            {"httpGet": {"path": "/"}},
+            b"HTTP/1.1 200 OK\r\nA: " + b"a" * 60_000,
+        ),
+        "handshake": (HTTPS, tls_certificates(bytes(30_000), declared=99_000)),
+        "chain": (HTTPS, tls_certificates(*[_tiny_certificate()] * 431)),
+    }
+
+
+def sent_data() -> Object:
+    """The ConfigMap of holding pods."""
+    data = {name: base64.b64encode(sent).decode() for name, (_, sent) in unfinished().items()}
+    return typed("ConfigMap", metadata={"name": "unfinished"}, binaryData=data)
+
+
+def flapping_pod(number: int) -> Object:
+    """Row 7."""
+    return busybox_pod(f"flapping-{number}", "sh", "-c", _FLAPPING, labels={"flapping": "yes"})
+
+
+def shouting_pod(number: int) -> Object:
+    """Row 8."""
+    return busybox_pod(f"shouting-{number}", "sleep", "100000", labels={"shouting": "yes"})
+
+
+def holding_pod(number: int) -> Object:
+    """Rows 9 and 10: each port sends part of a message."""
+    lines = ["cd /tmp"]
+    for place, name in enumerate(unfinished()):
+        lines.append(f"printf '#!/bin/sh\ncat /data/{name}; sleep {HELD_SECONDS}\n' > {name}")
+        lines.append(f"chmod +x {name}; nc -ll -p {9000 + place} -e /tmp/{name} &")
+    lines.append("wait")
+    pod = busybox_pod(
+        f"holding-{number}",
+        "sh",
+        "-c",
+        "\n".join(lines),
+        labels={"holding": "yes"},
+        volumes=[{"name": "data", "configMap": {"name": "unfinished"}}],
+    )
+    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    return pod
+
+
+def markers_of_rows() -> Iterator[Object]:
+    """Up to 120 probes for each pod of rows 7 to 10."""
+    page = {"httpGet": {"port": 8080, "path": "/ok"}}
+    shout = {"exec": {"command": ["sh", "-c", "yes '<' | tr -d '\\n' | head -c 1024"]}}
+    for number in range(4):
+        flapping = [_probe(f"f{number}-{n}", page, periodSeconds=10) for n in range(30)]
+        yield _marker(f"flapping-{number}", {"matchLabels": {"flapping": "yes"}}, flapping)
+        shouting = [_probe(f"s{number}-{n}", shout, periodSeconds=300) for n in range(30)]
+        yield _marker(f"shouting-{number}", {"matchLabels": {"shouting": "yes"}}, shouting)
+    for place, (name, (action, _)) in enumerate(unfinished().items()):
+        ((handler, fields),) = action.items()
+        held = {handler: {**fields, "port": 9000 + place}}
+        holding = [
+            _probe(f"{name}-{n}", held, timeoutSeconds=30, periodSeconds=30) for n in range(24)
+        ]
+        yield _marker(name, {"matchLabels": {"holding": "yes"}}, holding)
 
 
 def _probe(name: str, handler: Object, **numbers: int) -> Object:

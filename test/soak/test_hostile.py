@@ -1,17 +1,21 @@
-"""Attackers of every kind in three namespaces of a real node, beside well-behaved pods in a fourth.
+"""Attackers of every kind in three namespaces of a real node, and tenants on hollow nodes, beside well-behaved pods.
 
 The pods' state flips with the machine's uptime, every `WINDOW_SECONDS`. So the time of each flip is known to some
 milliseconds, and the delay of its label is measured from there.
 """
 
 import asyncio
+import json
 import math
 import os
+import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,12 +23,18 @@ from soak.attackers import (
     Object,
     attacker_pod,
     ballast_pod,
+    flapping_pod,
     hold_connections,
+    holding_pod,
     markers,
+    markers_of_rows,
     pipeline_metrics,
+    sent_data,
+    shouting_pod,
 )
 from soak.conftest import Limits
 from soak.forms import forms
+from soak.tenants import tenants
 from support import hollow, programs
 from support.background import background
 from support.kubectl import Kubectl
@@ -33,6 +43,7 @@ from support.programs import Program
 from support.real_node import busybox_pod
 from support.wire import typed
 
+from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
 from kruise_probe.api.times import utc_now
@@ -45,7 +56,10 @@ WINDOW_SECONDS = 20
 PERIODS = {"exec": 5, "http": 1}
 """Of the victims' probes, in seconds."""
 LABEL = "victim.example.com/"
+SLOW_STEP = re.compile(r"slow step.*cpu_seconds\W+([\d.]+)")
 MAX_DAEMON_MB, MAX_MANAGER_MB = 128, 256
+APPLY_SECONDS = 400.0
+"""Attacks that have begun slow down the API server."""
 ATTACK_SECONDS = 5.0
 """What an attack may add to the longest age of a Lease that was seen without it."""
 
@@ -66,12 +80,12 @@ def uptime_seconds() -> float:
 
 
 class Namespaces:
-    """Four namespaces on the real cluster; the first is the victims'."""
+    """Four namespaces on the real cluster; the first is the victims'. `run` is the begin of their names."""
 
     def __init__(self, kubeconfig: str) -> None:
-        run = secrets.token_hex(3)
+        self.run = f"hostile-{secrets.token_hex(3)}"
         self.kubeconfig = kubeconfig
-        self.names = [f"hostile-{run}-{each}" for each in ("victims", "a", "b", "c")]
+        self.names = [f"{self.run}-{each}" for each in ("victims", "a", "b", "c")]
         self.victims, *self.attackers = (Kubectl(kubeconfig, namespace=each) for each in self.names)
 
 
@@ -197,14 +211,18 @@ async def strangers(*ports: int, count: int) -> AsyncIterator[None]:
 async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
     cluster: Namespaces, short: bool, limits: Limits, tmp_path: Path
 ) -> None:
-    pods, seconds, crowd, ballast = (5, 60, 70, 1) if short else (30, 600, 130, 8)
+    pods, seconds, crowd, ballast, share = (5, 60, 70, 1, 0.05) if short else (30, 600, 130, 8, 1.0)
     cluster.victims.apply(*(victim(number) for number in range(pods)))
     ready = ("wait", "--for=condition=Ready", "pod", "--timeout=300s")
     for each in cluster.attackers:
         each.apply(attacker_pod(), *(ballast_pod(number) for number in range(ballast)))
+    greedy = cluster.attackers[0]
+    # `apply` would keep a copy in an annotation, which has a limit.
+    greedy.run("create", "-f", "-", stdin=json.dumps(sent_data()))
+    greedy.apply(*pods_of_rows(1 if short else 10))
     await asyncio.to_thread(cluster.victims.run, *ready, "--all", timeout=310)
     for each in cluster.attackers:
-        await asyncio.to_thread(each.run, *ready, "-l", "attacker=yes", timeout=310)
+        await asyncio.to_thread(each.run, *ready, "-l", "!ballast", timeout=310)
     config = load_config(cluster.kubeconfig)
     node = cluster.victims.items("nodes")[0]["metadata"]["name"]
     flags = (f"--node-name={node}", f"--cri-endpoint={os.environ['KRUISE_PROBE_CRI_ENDPOINT']}")
@@ -212,10 +230,12 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
     flips, health, calm_health = Flips(cluster.names[0]), Health(), Health()
     client = RestClient(config=config, field_manager="soak", user_agent="soak")
     # Small objects, and no history of them: a collection of large garbage would delay what is measured here.
-    informer = SharedInformer(ResourceListerWatcher(client, PODS), name="pods")
+    victims = ResourceListerWatcher(client, PODS, cluster.names[0])
+    informer = SharedInformer(victims, name="pods")
     informer.add_event_handler(flips)
     async with (
         client,
+        tenants(cluster.kubeconfig, cluster.run, share) as others,
         background(informer.run()),
         programs.running("manager", kubeconfig, tmp_path) as manager,
         programs.running("daemon", kubeconfig, tmp_path, *flags) as daemon,
@@ -237,15 +257,29 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
             background(health.watch(both, system)),
             strangers(port_of(manager), port_of(daemon), count=256),
         ):
-            for each in cluster.attackers:
-                await asyncio.to_thread(each.apply, *markers(crowd=crowd))
+            await others.attack()
+            async with asyncio.TaskGroup() as group:
+                for each in cluster.attackers:
+                    made = [*markers(crowd=crowd)]
+                    if each is greedy:
+                        made += markers_of_rows()
+                    group.create_task(asyncio.to_thread(each.apply, *made, timeout=APPLY_SECONDS))
             windows = await measured_windows(seconds)
+        changes = await others.end()
         for process in both:
             assert process.running, process.tail()
         failed = [each for each in health.answers if each[1] != 200]
         print_line(f"/healthz: {len(health.answers)} polls, {len(failed)} without 200")
         print_line(f"longest age of each Lease in seconds: {health.longest}")
         print_line(f"peak memory in MB: manager {manager.peak_mb:.0f}, daemon {daemon.peak_mb:.0f}")
+        print_line(f"how often each tenant repeated its attack: {changes}")
+        await print_steps(manager, limits)
+        await daemon.until(
+            "every change of state has its event", partial(has_all_events, cluster.victims, flips)
+        )
+        assert all(changes.values()), "each attack is repeated"
+        for each in cluster.attackers:
+            assert not restarts(each), "their servers run"
         assert daemon.peak_mb <= MAX_DAEMON_MB
         assert manager.peak_mb <= MAX_MANAGER_MB
         check_flips(flips, pods, calm, windows, limits)
@@ -254,6 +288,38 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
         for name, age in health.longest.items():
             limit = calm_health.longest[name] + ATTACK_SECONDS
             limits.check(f"Lease {name} is renewed within {limit:.1f} s", age <= limit)
+
+
+def pods_of_rows(count: int) -> Iterator[Object]:
+    for number in range(count):
+        yield shouting_pod(number)
+        yield holding_pod(number)
+    for number in range(max(count // 2, 1)):
+        yield flapping_pod(number)
+
+
+def restarts(kubectl: Kubectl) -> int:
+    """Of the attackers' containers."""
+    pods = kubectl.items("pods", "-l", "!ballast")
+    return sum(pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods)
+
+
+async def print_steps(manager: Program, limits: Limits) -> None:
+    slow = await manager.metric("kruise_probe_slow_steps_total")
+    longest = max([0.0, *map(float, SLOW_STEP.findall(manager.log.read_text(errors="replace")))])
+    print_line(f"{slow:.0f} steps of the manager over 50 ms, the longest {longest:.3f} s")
+    limits.check("no step of the manager takes 50 ms", not slow)
+
+
+async def has_all_events(victims: Kubectl, flips: Flips) -> bool:
+    """Whether the events of each victim count all of its changes of state that were seen."""
+    counted: Counter[tuple[str, str]] = Counter()
+    for event in await asyncio.to_thread(victims.items, "events"):
+        if event["reason"] in (EVENT_SUCCEEDED, EVENT_FAILED):
+            probe = event["message"].partition(":")[0].rpartition("#")[2]
+            counted[event["involvedObject"]["name"], probe] += event["count"]
+    seen = Counter((pod, probe) for pod, probe, _ in flips.seen)
+    return all(counted[each] >= number for each, number in seen.items())
 
 
 async def measured_windows(seconds: int) -> range:

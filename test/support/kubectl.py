@@ -48,9 +48,9 @@ class Kubectl:
             raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
-    def apply(self, *objects: Object) -> None:
+    def apply(self, *objects: Object, timeout: float = 2 * PATIENCE_SECONDS) -> None:
         listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        self.run("apply", "-f", "-", stdin=json.dumps(listed))
+        self.run("apply", "-f", "-", stdin=json.dumps(listed), timeout=timeout)
 
     @contextmanager
     def applied(self, *objects: Object) -> Iterator[None]:

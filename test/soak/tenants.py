@@ -1,0 +1,441 @@
+"""Tenants who stay within every documented limit, each in a namespace of its own: a program beside the test.
+
+    python -m soak.tenants KUBECONFIG RUN SHARE
+
+Their pods and nodes are hollow. It first creates bystanders and prints a line. After a line of input all attacks begin, until the
+input ends. Then it prints how often each attack was repeated, and removes its objects. A SHARE of 1.0 is the size that was seen to
+stop a manager.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import structlog
+from support.hollow import (
+    LABEL,
+    Daemons,
+    Hollow,
+    marker_object,
+    pod_ip,
+    pod_name,
+    pod_object,
+    probe,
+    run_concurrently,
+)
+from support.target import Target, marker_path, node_pod_probe_path, pod_path
+from support.wire import Json
+
+from kruise_probe.api.errors import KubeError
+from kruise_probe.api.times import format_time, utc_now
+from kruise_probe.client.config import load_config
+from kruise_probe.client.request import Request
+from kruise_probe.client.rest import RestClient
+from kruise_probe.client.transport import Response
+
+BYSTANDERS = 5000
+PODS_OF_A_NODE = 100
+IN_FLIGHT = 6
+"""Requests of all tenants: the API server serves others too."""
+PACE_SECONDS = 0.25
+"""Between two requests of an attack."""
+REPORT_SECONDS = 60.0
+CONFLICT_SECONDS = 11.0
+REMOVE_SECONDS = 300.0
+
+HELD = "example.com/theirs"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+
+
+class _FewAtOnce(RestClient):
+    """Has at most IN_FLIGHT requests in flight."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._few = asyncio.Semaphore(IN_FLIGHT)
+
+    async def send(self, request: Request) -> Response:
+        async with self._few:
+            return await super().send(request)
+
+
+class Tenant(Hollow):
+    """A namespace with nodes of its own.
+
+    Attributes:
+        changes: how often its attack was repeated.
+    """
+
+    def __init__(self, api: Target, namespace: str, share: float) -> None:
+        super().__init__(api, namespace)
+        self.changes = 0
+        self._share = share
+        self._nodes = 0
+        self._daemons = Daemons(api, self._result)
+        self._is_good = True
+
+    def scaled(self, number: int) -> int:
+        return max(int(number * self._share), 1)
+
+    def node(self, number: int) -> str:
+        return f"hollow-{self.namespace}-{number}"
+
+    @property
+    def nodes(self) -> list[str]:
+        return [self.node(number) for number in range(self._nodes)]
+
+    async def start(self) -> None:
+        await self.api.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts"
+        with contextlib.suppress(KubeError):  # the controller manager may have made it
+            await self.api.create(account, {"metadata": {"name": "default"}})
+
+    async def place(self, pods: int, *, on: int = PODS_OF_A_NODE) -> int:
+        """Create nodes and pods, `on` a node. Return how many pods there are."""
+        pods = self.scaled(pods)
+        self._nodes = -(-pods // on)
+        for node in self.nodes:
+            await self.add_node(node)
+        await run_concurrently(
+            self.add_pod(number, node=self.node(number // on)) for number in range(pods)
+        )
+        return pods
+
+    async def change(self, work: Coroutine[Any, Any, object]) -> None:
+        """An overloaded server may refuse it, and another step may have removed the object."""
+        with contextlib.suppress(KubeError):
+            await work
+
+    async def pause(self, seconds: float = PACE_SECONDS) -> None:
+        self.changes += 1
+        await asyncio.sleep(seconds)
+
+    async def relabel(self, number: int, labels: Json) -> None:
+        await self.api.merge(
+            pod_path(pod_name(number), self.namespace), {"metadata": {"labels": labels}}
+        )
+
+    async def add_held_marker(self, name: str) -> None:
+        """It is being deleted, and nobody removes its finalizer."""
+        body = marker_object(name=name)
+        body["metadata"]["finalizers"] = [HELD]
+        await self.api.create(marker_path("", self.namespace).rstrip("/"), body)
+        await self.remove_marker(name)
+
+    async def report(self, *, flips: bool = True) -> None:
+        """The daemons of its nodes write a new state of all probes."""
+        self._is_good = not flips or not self._is_good
+        for node in self.nodes:
+            await self.change(self._report_of(node))
+
+    async def _report_of(self, node: str) -> None:
+        path = node_pod_probe_path(node)
+        status = self._daemons.status_of(await self.api.get(path))
+        await self.api.merge(f"{path}/status", {"status": status})
+
+    def _result(self, pod: str, name: str) -> tuple[str, str]:
+        return ("Succeeded" if self._is_good else "Failed"), "reported"
+
+    async def remove(self) -> None:
+        """Markers must not wait for a finalizer that nobody removes."""
+        markers = marker_path("", self.namespace).rstrip("/")
+        found = (await self.api.get(markers))["items"]
+        await run_concurrently(self.change(self._free(each["metadata"]["name"])) for each in found)
+        gone = [markers, pod_path("", self.namespace).rstrip("/")]
+        for node in self.nodes:
+            gone += [f"/api/v1/nodes/{node}", node_pod_probe_path(node)]
+        for path in (*gone, f"/api/v1/namespaces/{self.namespace}"):
+            await self.change(self.api.delete(path, grace_seconds=0))
+
+    async def _free(self, marker: str) -> None:
+        path = marker_path(marker, self.namespace)
+        await self.api.merge(path, {"metadata": {"finalizers": None}})
+
+
+Attack = Callable[[Tenant], Coroutine[Any, Any, None]]
+
+
+async def many_probes(tenant: Tenant) -> None:
+    """Row 1: 64 markers of 32 probes; every edit concerns all pods of the tenant."""
+    await tenant.place(1200)
+    for number in range(64):
+        await tenant.add_marker(*small_probes(number, 32), name=f"m{number}")
+    await tenant.report(flips=False)
+    for turn in count(1):
+        number = turn % 4
+        await tenant.change(tenant.edit_marker(*small_probes(number, 32, turn), name=f"m{number}"))
+        await tenant.pause(20)
+
+
+def small_probes(number: int, probes: int, turn: int = 0) -> list[Json]:
+    made: list[Json] = []
+    for place in range(probes):
+        kind = f"example.com/m{number}-{place}"
+        how = {"exec": {"command": ["true"]}, "periodSeconds": 60 + turn % 60}
+        made.append(probe(f"p{place}", probe=how, podConditionType=kind, markerPolicy=None))
+    return made
+
+
+async def held_markers(tenant: Tenant) -> None:
+    """Row 2: the tenant's own finalizer holds markers that are being deleted, while pods change."""
+    pods = await tenant.place(180, on=60)
+    names = [f"m{number}" for number in range(tenant.scaled(1500))]
+    await run_concurrently(tenant.add_held_marker(name) for name in names)
+    for turn in count(1):
+        await tenant.change(tenant.relabel(turn % pods, {"turn": f"{turn}"}))
+        await tenant.pause()
+
+
+async def live_markers(tenant: Tenant) -> None:
+    """Row 3: 1,200 markers select each pod, and 60 of them are deleted and created again."""
+    await tenant.place(200, on=50)
+    markers = tenant.scaled(1200)
+    await run_concurrently(
+        tenant.add_marker(*small_probes(number, 1), name=f"m{number}") for number in range(markers)
+    )
+    while True:
+        await tenant.report()
+        for number in range(min(60, markers)):
+            await tenant.change(tenant.remove_marker(f"m{number}"))
+        await tenant.pause(20)
+        for number in range(min(60, markers)):
+            await tenant.change(tenant.add_marker(*small_probes(number, 1), name=f"m{number}"))
+        await tenant.pause(20)
+
+
+async def edits_of_a_large_marker(tenant: Tenant) -> None:
+    """Row 4: each edit has other words and labels, 39 KiB in all."""
+    await tenant.place(1)
+    await tenant.add_marker(*large_probes(0))
+    for turn in count(1):
+        await tenant.change(tenant.edit_marker(*large_probes(turn)))
+        await tenant.pause()
+
+
+def large_probes(turn: int) -> list[Json]:
+    probes: list[Json] = []
+    for place in range(8):
+        words = [f"{turn:x}.{place}.{word:x}" for word in range(128)]
+        labels = {f"example.com/l{place}-{key}": f"v{turn}" for key in range(12)}
+        probes.append(
+            probe(
+                f"p{place}",
+                probe={"exec": {"command": words}, "periodSeconds": 60},
+                podConditionType=f"example.com/c{place}",
+                markerPolicy=[{"state": "Succeeded", "labels": labels}],
+            )
+        )
+    return probes
+
+
+async def pods_with_many_ports(tenant: Tenant) -> None:
+    """Row 4: pods that are deleted leave their ports in no cache."""
+    await tenant.place(1)
+    await tenant.add_marker()
+    collection = pod_path("", tenant.namespace).rstrip("/")
+    for turn in count(1):
+        body = pod_object(
+            pod_name(turn), node=tenant.node(0), ip=pod_ip(0), at=format_time(utc_now())
+        )
+        del body["status"]
+        body["metadata"]["labels"]["example.com/number"] = str(turn)
+        body["spec"]["containers"][0]["ports"] = [
+            {"name": f"p{turn % 9999}-{number}", "containerPort": number + 1}
+            for number in range(1000)
+        ]
+        await tenant.change(tenant.api.create(collection, body))
+        await tenant.change(tenant.remove_pod(pod_name(turn)))
+        await tenant.pause()
+
+
+async def updates_that_change_nothing(tenant: Tenant) -> None:
+    """Row 5: an annotation that nobody reads."""
+    pods = await tenant.place(100)
+    for number in range(5):
+        await tenant.add_marker(*small_probes(number, 1), name=f"m{number}")
+    for turn in count(1):
+        path = pod_path(pod_name(turn % pods), tenant.namespace)
+        annotations = {"example.com/turn": f"{turn}"}
+        await tenant.change(tenant.api.merge(path, {"metadata": {"annotations": annotations}}))
+        await tenant.pause(PACE_SECONDS / 5)
+
+
+async def refused_patches(tenant: Tenant) -> None:
+    """Row 6: a policy of the cluster refuses the marks of all pods."""
+    name = f"refuse-{tenant.namespace}"
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["UPDATE"],
+        "resources": ["pods/status"],
+    }
+    expression = f"!has(object.metadata.labels) || !('{LABEL}' in object.metadata.labels)"
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": expression, "message": "no marks here"}],
+    }
+    of_tenant = {"matchLabels": {"kubernetes.io/metadata.name": tenant.namespace}}
+    binding = {
+        "policyName": name,
+        "validationActions": ["Deny"],
+        "matchResources": {"namespaceSelector": of_tenant},
+    }
+    await tenant.api.create(POLICIES, {"metadata": {"name": name}, "spec": spec})
+    try:
+        await tenant.api.create(BINDINGS, {"metadata": {"name": name}, "spec": binding})
+        await tenant.place(1000)
+        await tenant.add_marker()
+        while True:
+            await tenant.report()
+            await tenant.pause(REPORT_SECONDS)
+    finally:
+        await tenant.api.delete(f"{BINDINGS}/{name}")
+        await tenant.api.delete(f"{POLICIES}/{name}")
+
+
+async def labels_of_two_owners(tenant: Tenant) -> None:
+    """Row 7: the tenant writes the label of its own marker every 11 s, which is an event each time."""
+    pods = await tenant.place(200)
+    await tenant.add_marker()
+    await tenant.report(flips=False)
+    for turn in count(1):
+        for number in range(pods):
+            await tenant.change(tenant.relabel(number, {LABEL: f"theirs-{turn}"}))
+        await tenant.pause(CONFLICT_SECONDS)
+
+
+async def markers_beyond_the_keys_of_a_pod(tenant: Tenant) -> None:
+    """Rows 11 and the limits: each marker has 100 keys, and some are left out. Their labels are renamed."""
+    await tenant.place(20)
+    for number in range(14):
+        await tenant.add_marker(*many_keys(number, 0), name=f"m{number}")
+    for turn in count(1):
+        number = turn % 14
+        await tenant.change(tenant.edit_marker(*many_keys(number, turn), name=f"m{number}"))
+        await tenant.pause()
+
+
+def many_keys(number: int, turn: int) -> list[Json]:
+    labels = {f"example.com/m{number}-{key}": f"v{turn}" for key in range(25)}
+    probes: list[Json] = []
+    for place in range(4):
+        policy = {"state": "Succeeded", "labels": labels}
+        kind = f"example.com/m{number}-{place}"
+        probes.append(probe(f"p{place}", podConditionType=kind, markerPolicy=[policy]))
+    return probes
+
+
+ROWS: tuple[Attack, ...] = (
+    many_probes,
+    held_markers,
+    live_markers,
+    edits_of_a_large_marker,
+    pods_with_many_ports,
+    updates_that_change_nothing,
+    refused_patches,
+    labels_of_two_owners,
+    markers_beyond_the_keys_of_a_pod,
+)
+
+
+class Tenants:
+    """The program, as the test sees it."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def line(self) -> str:
+        assert self._process.stdout is not None
+        return (await self._process.stdout.readline()).decode().strip()
+
+    async def attack(self) -> None:
+        self._input.write(b"attack\n")
+        await self._input.drain()
+
+    async def end(self) -> dict[str, int]:
+        """End the attacks. Return how often each was repeated."""
+        self._input.close()
+        changes: dict[str, int] = json.loads(await self.line())
+        return changes
+
+    @property
+    def _input(self) -> asyncio.StreamWriter:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+
+@asynccontextmanager
+async def tenants(kubeconfig: str, run: str, share: float) -> AsyncIterator[Tenants]:
+    """The bystanders are there. Waits at the end until all objects are removed."""
+    arguments = ("-m", "soak.tenants", kubeconfig, run, str(share))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    try:
+        started = Tenants(process)
+        assert await started.line() == "bystanders"
+        yield started
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        async with asyncio.timeout(REMOVE_SECONDS):
+            assert await process.wait() == 0
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def _main(kubeconfig: str, run: str, share: float) -> None:
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    config = load_config(kubeconfig)
+    async with _FewAtOnce(config=config, field_manager="tenant", user_agent="tenant") as client:
+        api = Target(client)
+        bystanders = Tenant(api, f"{run}-bystanders", share)
+        attackers = {
+            attack: Tenant(api, f"{run}-{attack.__name__.replace('_', '-')}", share)
+            for attack in ROWS
+        }
+        everybody = [bystanders, *attackers.values()]
+        try:
+            await bystanders.start()
+            await bystanders.place(BYSTANDERS)
+            await bystanders.add_marker()
+            say("bystanders")
+            await asyncio.to_thread(sys.stdin.readline)
+            await _attack(attackers)
+            changes = {each.namespace: each.changes for each in attackers.values()}
+            say(json.dumps(changes))
+        finally:
+            await run_concurrently(each.change(each.remove()) for each in everybody)
+
+
+async def _attack(attackers: dict[Attack, Tenant]) -> None:
+    """Until the input ends."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_begin(attack, tenant)) for attack, tenant in attackers.items()]
+        await asyncio.to_thread(sys.stdin.read)
+        for task in tasks:
+            task.cancel()
+
+
+async def _begin(attack: Attack, tenant: Tenant) -> None:
+    await tenant.start()
+    await attack(tenant)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1], sys.argv[2], float(sys.argv[3])))
