@@ -287,7 +287,8 @@ class Reporter:
     def _record_failure(self, error: Exception) -> None:
         self._failures += 1
         doublings = min(self._failures - 1, 16)
-        backoff = min(FIRST_BACKOFF_SECONDS * 2**doublings, MAX_BACKOFF_SECONDS)
+        backoff = FIRST_BACKOFF_SECONDS * 2**doublings
+        backoff = min(backoff, MAX_BACKOFF_SECONDS)
         backoff *= random.uniform(0.5, 1.0)
         wait = max(backoff, retry_after_seconds(error))
         self._not_before = loop_time() + wait

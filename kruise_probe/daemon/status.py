@@ -60,13 +60,17 @@ def status_of(
     newest = ""
     for key, probe in desired.items():
         states = pods.setdefault((probe.pod, key.pod_uid), [])
-        if (result := results.get(key)) is not None:
-            states.append(result)
-            newest = max(newest, result.last_probe_time or "")
+        result = results.get(key)
+        if result is None:
+            continue
+        states.append(result)
+        if result.last_probe_time is not None:
+            newest = max(newest, result.last_probe_time)
     statuses: list[PodProbeStatus] = []
     for (pod, uid), states in pods.items():
         if states:
-            statuses.append(PodProbeStatus(pod.name, pod.namespace, uid, tuple(states)))
+            status = PodProbeStatus(pod.name, pod.namespace, uid, tuple(states))
+            statuses.append(status)
     known = tuple(CRITERIA) if any(probe.entry.criteria for probe in desired.values()) else ()
     return NodePodProbeStatus(tuple(statuses), len(pods), newest or None, known)
 
@@ -99,7 +103,8 @@ def _with_less(status: NodePodProbeStatus, excess: int) -> tuple[NodePodProbeSta
             if size > limit:
                 states[index] = _shortened(states[index], limit)
                 shortened += 1
-        shorter.append(msgspec.structs.replace(pod, probe_states=tuple(states)))
+        pod = msgspec.structs.replace(pod, probe_states=tuple(states))
+        shorter.append(pod)
     status = msgspec.structs.replace(status, pod_probe_statuses=tuple(shorter))
     return status, shortened
 
@@ -118,10 +123,12 @@ def _limits(
     share = equal_share(of_namespaces.values(), room)
     limits = [0] * len(sizes)
     for namespace, in_namespace in pods.items():
-        bytes_left = min(share, of_namespaces[namespace])
-        pod_share = equal_share((of_pods[pod] for pod in in_namespace), bytes_left)
+        namespace_room = min(share, of_namespaces[namespace])
+        wanted = [of_pods[pod] for pod in in_namespace]
+        pod_share = equal_share(wanted, namespace_room)
         for pod in in_namespace:
-            limits[pod] = equal_share(sizes[pod], min(pod_share, of_pods[pod]))
+            pod_room = min(pod_share, of_pods[pod])
+            limits[pod] = equal_share(sizes[pod], pod_room)
     return limits
 
 

@@ -54,13 +54,17 @@ class BindAddress(HostPort):
         if text in ("", "0"):
             return None
         host, separator, port = text.rpartition(":")
-        bracketed = host.startswith("[") and host.endswith("]")
         is_port = port.isascii() and port.isdigit() and int(port) <= 65535
-        if not separator or not is_port or (":" in host and not bracketed):
+        is_valid = bool(separator) and is_port
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            is_valid = False
+        if not is_valid:
             raise ValueError(
                 f"{text!r} is not an address to listen on; write :8080, 127.0.0.1:8080, [::1]:8080, or 0 for none"
             )
-        return cls(host[1:-1] if bracketed else host, int(port))
+        return cls(host, int(port))
 
 
 def listen(address: BindAddress, *, flag: str) -> socket.socket:

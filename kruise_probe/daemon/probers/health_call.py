@@ -110,9 +110,11 @@ class HealthCall:
         if frame.kind == http2.SETTINGS:
             self.connected = True
             if not acknowledges:
-                self._send(Frame(http2.SETTINGS, http2.ACK, 0, b""))
+                settings_ack = Frame(http2.SETTINGS, http2.ACK, 0, b"")
+                self._send(settings_ack)
         elif frame.kind == http2.PING and not acknowledges:
-            self._send(frame._replace(flags=http2.ACK))
+            answer = frame._replace(flags=http2.ACK)
+            self._send(answer)
         elif frame.kind == http2.GOAWAY:
             last_stream = int.from_bytes(frame.payload[:4])
             if last_stream < _STREAM:
@@ -130,7 +132,8 @@ class HealthCall:
                 self._fail("Internal", "server closed the stream without sending trailers")
         elif frame.kind == http2.RST_STREAM:
             code = int.from_bytes(frame.payload)
-            self._fail("Unavailable", f"stream terminated by RST_STREAM with error code: {code}")
+            text = f"stream terminated by RST_STREAM with error code: {code}"
+            self._fail("Unavailable", text)
 
     def _handle_fields(self, fields: dict[bytes, bytes], *, ended: bool) -> None:
         """Headers, trailers, or both at once; informational responses (1xx) are ignored."""

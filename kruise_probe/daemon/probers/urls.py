@@ -76,19 +76,23 @@ def url_of_redirect(url: Url, location: str) -> Url:
     """
     if len(location) > MAX_LOCATION:
         raise ValueError(f"it has more than {MAX_LOCATION} characters")
+    if _CONTROL.search(location):
+        raise ValueError("it has a control character")
     path = location.partition("?")[0]
-    if _CONTROL.search(location) or _BROKEN_ESCAPE.search(path):
-        raise ValueError("invalid URL")
-    parts = urlsplit(urljoin(str(url), location))
+    if _BROKEN_ESCAPE.search(path):
+        raise ValueError("it has an incomplete escape")
+    absolute = urljoin(str(url), location)
+    parts = urlsplit(absolute)
     port = parts.port
     if port is None:
         port = _DEFAULT_PORTS.get(parts.scheme, 0)
     query = ""
     if parts.query:
         query = f"?{parts.query}"
+    target = _target(parts.path, query)
     authority = parts.netloc.rpartition("@")[2]
-    address = HostPort(parts.hostname or "", port)
-    return Url(parts.scheme, address, authority, _target(parts.path, query))
+    host = parts.hostname or ""
+    return Url(parts.scheme, HostPort(host, port), authority, target)
 
 
 def _target(path: str, query: str) -> str:
