@@ -97,7 +97,11 @@ class ListerWatcher(Protocol[T]):
     """
 
     async def list_page(
-        self, *, limit: int, continue_token: str, resource_version: str
+        self,
+        *,
+        limit: int,
+        continue_token: str,
+        resource_version: str,
     ) -> ListPage[T]:
         """Return one page; `limit` 0 returns all objects at once."""
 
@@ -189,7 +193,13 @@ class Reflector(Generic[T]):
         last_error: error of the last attempt; empty once the server responds again.
     """
 
-    def __init__(self, lister_watcher: ListerWatcher[T], replica: Replica[T], *, name: str) -> None:
+    def __init__(
+        self,
+        lister_watcher: ListerWatcher[T],
+        replica: Replica[T],
+        *,
+        name: str,
+    ) -> None:
         self.watches = 0
         self.last_error = ""
         self._source = lister_watcher

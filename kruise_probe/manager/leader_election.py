@@ -104,7 +104,11 @@ UNREAD = Observation(_EMPTY, "", float("inf"))
 """The observation before the first read: never free."""
 
 
-def observe(before: Observation, lease: Lease | None, now: float) -> Observation:
+def observe(
+    before: Observation,
+    lease: Lease | None,
+    now: float,
+) -> Observation:
     """Return the observation after reading `lease` (None: it does not exist) at loop time `now`.
 
     Only a changed record starts a new term.
@@ -205,7 +209,11 @@ class LeaderElector:
                 election = run_beside(elect) if self._in_thread else elect()
                 electing = tasks.create_task(election, name="leader election")
                 await asyncio.wrap_future(elected)
-                _log.info("became leader", lease=str(self._key), identity=self._options.identity)
+                _log.info(
+                    "became leader",
+                    lease=str(self._key),
+                    identity=self._options.identity,
+                )
                 self._status.set(1)
                 await lead()
                 electing.cancel()
@@ -281,7 +289,11 @@ class LeaderElector:
         before = self._observed.holder
         self._observed = observe(self._observed, lease, loop_time())
         if self._observed.holder not in ("", before):
-            _log.info("leader changed", lease=str(self._key), holder=self._observed.holder)
+            _log.info(
+                "leader changed",
+                lease=str(self._key),
+                holder=self._observed.holder,
+            )
 
     async def _write_term(self, client: RestClient) -> None:
         """Create, acquire or renew the Lease, and begin a term. It counts from when the request is sent."""

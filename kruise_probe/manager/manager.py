@@ -123,7 +123,11 @@ class Manager:
         self._resync_seconds = resync_seconds
         self._cache_sync_timeout_seconds = cache_sync_timeout_seconds
 
-    def add_informer(self, resource: Resource[T], namespace: str = "") -> SharedInformer[T]:
+    def add_informer(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+    ) -> SharedInformer[T]:
         """Return a new informer that the manager runs, and add its checks."""
         informer: SharedInformer[T] = SharedInformer(
             self._source(resource, namespace),

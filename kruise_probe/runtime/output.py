@@ -92,7 +92,10 @@ def _unblocked(stream: TextIO) -> TextIO:
     raw = UnblockedFile(stream.fileno())
     # Without a buffer in between, each write is written or dropped as a whole.
     return io.TextIOWrapper(
-        cast(BinaryIO, raw), encoding=stream.encoding, errors=stream.errors, write_through=True
+        cast(BinaryIO, raw),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        write_through=True,
     )
 
 

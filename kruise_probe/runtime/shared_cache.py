@@ -30,7 +30,13 @@ class SharedCache(Generic[K, V]):
         value, _ = shelf[key]
         return value
 
-    def put(self, namespace: str, key: K, value: V, size_bytes: int) -> list[V]:
+    def put(
+        self,
+        namespace: str,
+        key: K,
+        value: V,
+        size_bytes: int,
+    ) -> list[V]:
         """Store a value as the most recently used one of its namespace; return the values that are lost, perhaps this one."""
         shelf = self._shelves.setdefault(namespace, _Shelf())
         if key in shelf:

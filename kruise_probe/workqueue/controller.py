@@ -64,7 +64,13 @@ class Controller(Generic[K]):
     level-triggered, so the next process derives the remaining work from the objects.
     """
 
-    def __init__(self, queue: WorkQueue[K], reconcile: Reconcile[K], *, workers: int) -> None:
+    def __init__(
+        self,
+        queue: WorkQueue[K],
+        reconcile: Reconcile[K],
+        *,
+        workers: int,
+    ) -> None:
         self.name = queue.name
         self._queue = queue
         self._reconcile = reconcile
@@ -113,7 +119,10 @@ class Controller(Generic[K]):
                 self._slice_ends_at = time() + SLICE_SECONDS
 
     async def _handle(self, key: K, priority: Priority) -> None:
-        bind_contextvars(request=str(key), reconcile_id=f"{_run_id}-{next(_reconcile_numbers)}")
+        bind_contextvars(
+            request=str(key),
+            reconcile_id=f"{_run_id}-{next(_reconcile_numbers)}",
+        )
         deadline = asyncio.timeout(RECONCILE_TIMEOUT_SECONDS)
         try:
             async with deadline:
@@ -132,7 +141,12 @@ class Controller(Generic[K]):
         self._metrics.slow_steps.inc()
         _log.warning("slow step", cpu_seconds=round(cpu_seconds, 3))
 
-    def _handle_success(self, key: K, priority: Priority, result: Result | None) -> None:
+    def _handle_success(
+        self,
+        key: K,
+        priority: Priority,
+        result: Result | None,
+    ) -> None:
         if result is None or result.finished:
             self._queue.forget(key)
         if result is None or result.requeue_after_seconds is None:
@@ -150,7 +164,11 @@ class Controller(Generic[K]):
                 failures=failures,
             )
         elif isinstance(error, EXPECTED_ERRORS):
-            _log.warning("reconcile failed", error=str(error) or repr(error), failures=failures)
+            _log.warning(
+                "reconcile failed",
+                error=str(error) or repr(error),
+                failures=failures,
+            )
         else:
             self._metrics.panics.inc()
             _log.exception("reconcile failed", failures=failures)

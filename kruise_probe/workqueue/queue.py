@@ -51,7 +51,12 @@ class WorkQueue(Generic[K]):
         adds, retries, queue_duration, work_duration: the counters of the queue's metrics.
     """
 
-    def __init__(self, name: str, group_of: GroupOf[K] = one_group, is_open: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        group_of: GroupOf[K] = one_group,
+        is_open: bool = True,
+    ) -> None:
         self.name = name
         self.is_open = is_open
         self.dirty: dict[K, Priority] = {}
@@ -100,7 +105,12 @@ class WorkQueue(Generic[K]):
                 self._ready.touch(key, current, priority)
                 self._wake()
 
-    def add_after(self, key: K, seconds: float, priority: Priority = Priority.NORMAL) -> None:
+    def add_after(
+        self,
+        key: K,
+        seconds: float,
+        priority: Priority = Priority.NORMAL,
+    ) -> None:
         """Add `key` after `seconds`, with the highest priority requested during the delay.
 
         If a key has several delays, the one that ends first is kept. `add` does not cancel a delay: the
@@ -132,7 +142,11 @@ class WorkQueue(Generic[K]):
         self.delayed[key] = (loop.call_at(ready_at, then, key), priority)
 
     def add_rate_limited(
-        self, key: K, priority: Priority = Priority.NORMAL, *, at_least_seconds: float = 0.0
+        self,
+        key: K,
+        priority: Priority = Priority.NORMAL,
+        *,
+        at_least_seconds: float = 0.0,
     ) -> None:
         """Add `key` after its backoff, or `at_least_seconds` if that is longer, once it has a token for retries.
 
