@@ -175,6 +175,17 @@ class Extract(_Criteria, frozen=True):
         return msgspec.structs.replace(self, step=_canonical(self.step))
 
 
+class Epoch(_Criteria, frozen=True):
+    """The term of a leader: a number in the output (exec: stdout) or body (httpGet) of a success.
+
+    Attributes:
+        regex: RE2 pattern that matches within one line. Group 1 of its first match, or the whole match, is a decimal number
+            below 2^64. Anything else is no epoch.
+    """
+
+    regex: Annotated[str, Field(least=1, most=MAX_PATTERN, rules=(PATTERN,))]
+
+
 class SuccessWhen(_Criteria, frozen=True):
     """When an attempt succeeds: all clauses must hold.
 

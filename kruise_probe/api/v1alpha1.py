@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.criteria import ONLY_OUTPUT, Extract, SuccessWhen
+from kruise_probe.api.criteria import ONLY_OUTPUT, Epoch, Extract, SuccessWhen
 from kruise_probe.api.fields import Field, Rule, Use, errors_in, rule, shape_of, unique
 from kruise_probe.api.labels import (
     KEY,
@@ -156,6 +156,8 @@ class Exclusive(_Wire, frozen=True):
         group_by_label: Key of a pod label: one of the pods with the same value of it carries them. Pods without the label are
             a group, too. If absent, all pods of the marker are one group. The role of a group of more than 500 pods
             does not move.
+        epoch: The term of a leader in the output, such as the timeline of PostgreSQL. Of the pods that are Succeeded, the
+            one with the highest epoch holds the role. A pod without an epoch never takes it from another one.
     """
 
     group_by_label: Annotated[
@@ -171,9 +173,14 @@ class Exclusive(_Wire, frozen=True):
             ),
         ),
     ] = None
+    epoch: Epoch | None = None
 
 
-CRITERIA: Final = {"extract": "extract", "successWhen": "success_when"}
+CRITERIA: Final = {
+    "extract": "extract",
+    "successWhen": "success_when",
+    "exclusive": "exclusive",
+}
 """Fields of a probe that change the meaning of its results, by wire name. No prober may ignore one."""
 
 
@@ -199,6 +206,12 @@ _FITS: Final = (
         f"!has(self.successWhen) || {_HAS_OUTPUT_CEL}",
         lambda probe: not probe.success_when or probe.has_output,
         "successWhen",
+    ),
+    _Fit(
+        f"epoch {ONLY_OUTPUT}",
+        f"!has(self.exclusive) || !has(self.exclusive.epoch) || {_HAS_OUTPUT_CEL}",
+        lambda probe: not probe.epoch or probe.has_output,
+        "exclusive",
     ),
     _Fit(
         "statusCodes is for httpGet only",
@@ -238,6 +251,7 @@ class ContainerProbe(_Wire, frozen=True):
         probe: A core/v1 Probe, with the fields of a marker's probe.
         extract: As in the marker.
         success_when: As in the marker.
+        exclusive: As in the marker, if it has an epoch.
     """
 
     name: str
@@ -245,6 +259,7 @@ class ContainerProbe(_Wire, frozen=True):
     probe: Annotated[Probe, Field(open=True)]
     extract: Annotated[Extract | None, Field(open=True)] = None
     success_when: Annotated[SuccessWhen | None, Field(open=True)] = None
+    exclusive: Annotated[Exclusive | None, Field(open=True)] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = tuple(
         # CEL has no rule about an open field.
@@ -261,6 +276,10 @@ class ContainerProbe(_Wire, frozen=True):
     def criteria(self) -> tuple[str, ...]:
         """The fields that it has and that change what an attempt means: its results without them would be wrong."""
         return tuple([name for name in CRITERIA if getattr(self, CRITERIA[name]) is not None])
+
+    @property
+    def epoch(self) -> Epoch | None:
+        return self.exclusive.epoch if self.exclusive is not None else None
 
     @property
     def attempt(self) -> list[tuple[str, object]]:
@@ -293,7 +312,6 @@ _NO_ATTEMPT: Final = frozenset(
             "podConditionType",
             "whenTerminating",
             "whenStale",
-            "exclusive",
         ),
         "initialDelaySeconds",
         "timeoutSeconds",
@@ -392,8 +410,8 @@ class PodContainerProbe(ContainerProbe, frozen=True):
             Unknown, and applies the policy for Unknown. Keep leaves condition, labels and annotations as they are:
             for a readiness gate, so that an outage of the daemons takes no pod out of traffic. Kruise's CRD prunes
             this field.
-        exclusive: One pod holds the role that the policy for Succeeded gives: of the pods that are Succeeded, the one that
-            became so last. The manager removes the marks from the old holder before it writes them to the new one. The
+        exclusive: One pod holds the role that the policy for Succeeded gives: of the pods that are Succeeded, the one with
+            the highest epoch, then the one that became so last. The manager removes the marks from the old holder before it writes them to the new one. The
             others have the marks of the policy for Failed, if there is one. Kruise's CRD prunes this field.
     """
 
@@ -473,6 +491,7 @@ class PodContainerProbe(ContainerProbe, frozen=True):
             self.probe,
             self.extract and self.extract.canonical,
             self.success_when and self.success_when.canonical,
+            Exclusive(epoch=self.epoch) if self.epoch is not None else None,
         )
 
 
@@ -678,6 +697,7 @@ class ContainerProbeState(_Wire, frozen=True):
     container_id: str | None = msgspec.field(default=None, name="containerID")
     probe_hash: str | None = None
     message_shortened: bool | None = None
+    epoch: int | None = None
 
 
 class PodProbeStatus(_Wire, frozen=True):

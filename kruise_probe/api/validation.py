@@ -102,7 +102,11 @@ def _pattern_errors(pattern: str | None, path: str, budget: PatternBudget) -> It
 
 
 def _criteria_errors(probe: ContainerProbe, path: str, budget: PatternBudget) -> Iterator[Problem]:
-    """The errors of the patterns of `extract` and `successWhen`. `path` is the prefix of these fields."""
-    for field, criteria in (("extract", probe.extract), ("successWhen", probe.success_when)):
+    """The errors of the patterns of `extract`, `successWhen` and `epoch`. `path` is the prefix of these fields."""
+    for field, criteria in (
+        ("extract", probe.extract),
+        ("successWhen", probe.success_when),
+        ("exclusive.epoch", probe.epoch),
+    ):
         if criteria is not None:
             yield from _pattern_errors(criteria.regex, f"{path}{field}", budget)

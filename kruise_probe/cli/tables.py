@@ -95,7 +95,8 @@ def _role_lines(
     for role in roles:
         text = ", ".join(role.holders) or "nobody"
         if role.since:
-            text += f" (since {age(role.since, now)})"
+            epoch = "" if role.epoch is None else f", epoch {role.epoch}"
+            text += f" (since {age(role.since, now)}{epoch})"
         if role.held_off:
             text += f"  held off: {', '.join(role.held_off)}"
         if role.group:

@@ -226,7 +226,7 @@ def _probes(
         path = f"spec.probes[{index}]"
         probe = clamp_timeout(written)
         # Several pods could carry the marks of an invalid role.
-        of_role = ("markerPolicy", "exclusive.groupByLabel")
+        of_role = ("markerPolicy", "exclusive.groupByLabel", "exclusive.epoch.regex")
         needed = ("name", "containerName", "extract.regex", "successWhen.regex", *of_role)
         is_usable = {(f"{path}.{field}", None) for field in needed}.isdisjoint(invalid)
         if is_usable and not any(probe.errors()):
@@ -260,7 +260,7 @@ def _compiled(marker: str, probe: PodContainerProbe, path: str, invalid: Invalid
 def _exclusivity(probe: PodContainerProbe) -> Exclusivity | None:
     if probe.exclusive is None:
         return None
-    return Exclusivity(probe.exclusive.group_by_label or "")
+    return Exclusivity(probe.exclusive.group_by_label or "", probe.epoch is not None)
 
 
 def _policies(probe: PodContainerProbe, path: str, invalid: Invalid) -> Mapping[str, Wanted]:

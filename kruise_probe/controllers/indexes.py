@@ -353,6 +353,7 @@ def _says_the_same(before: ContainerProbeState, after: ContainerProbeState) -> b
         before.message == after.message
         and before.message_shortened == after.message_shortened
         and before.probe_hash == after.probe_hash
+        and before.epoch == after.epoch
     )
 
 

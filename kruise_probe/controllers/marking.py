@@ -122,7 +122,7 @@ def marking(
             continue
         if pod.finished and not writes_conditions:
             continue
-        limit = _limit_of(claim, left_out) if left_out else None
+        limit = limit_of(claim, left_out) if left_out else None
         why = why_unknown(pod, claim, stale, limit) if writes_conditions else None
         state = _NO_STATE if limit else _state(pod, claim, states, why)
         role = roles.get(claim.name)
@@ -141,7 +141,7 @@ def marking(
     return changes if any(changes) else None
 
 
-def _limit_of(claim: Claim, left_out: Mapping[str, LeftOut]) -> LeftOut | None:
+def limit_of(claim: Claim, left_out: Mapping[str, LeftOut]) -> LeftOut | None:
     return left_out.get(ProbeName.parse(claim.name).marker) or left_out.get(claim.name)
 
 

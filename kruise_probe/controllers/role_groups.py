@@ -31,7 +31,7 @@ from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.claims import Claim, Claims, claims_with_container
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.indexes import PodResults, StatusChange
-from kruise_probe.controllers.marking import why_unknown
+from kruise_probe.controllers.marking import limit_of, why_unknown
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.roles import (
     WAITING_FOR_POD,
@@ -212,13 +212,14 @@ class RoleGroups:
         return self._matching.group_of(marker, claim.exclusive.group_label, role.value)
 
     def _member(self, pod: Pod, claim: Claim, results: PodResults) -> Member:
-        limit = results.left_out.get(ProbeName.parse(claim.name).marker)
+        limit = limit_of(claim, results.left_out)
         found = results.states.get(claim.name)
         state = found.state if found is not None else ""
         if results.by_provider or why_unknown(pod, claim, results.why_stale, limit) is not None:
             state = ProbeState.UNKNOWN
         order = self._order.get((pod.uid, claim.name), 0)
-        return member_of(pod, claim, state, order=order)
+        epoch = found.epoch if found is not None else None
+        return member_of(pod, claim, state, epoch=epoch, order=order)
 
     def _join(self, role: RoleId, uid: str, member: Member, claim: Claim) -> None:
         group = self._groups[role]
@@ -350,6 +351,9 @@ class RoleGroups:
         group.carrier_uid = written.uid
         from_name = old.name if old is not None else "(none)"
         text = f"{claim.name}: {role_text(claim)} {from_name} → {written.name}"
+        epoch = group.members[written.uid].epoch
+        if epoch is not None:
+            text += f" (epoch {epoch})"
         return HolderChange(role.marker, text, old, old_uid)
 
     def is_current(self, namespace: str) -> bool:

@@ -94,16 +94,30 @@ class Record(NamedTuple):
     result_run: int = 0
     blocked: Blocked | None = None
     hold: Hold | None = None
+    epoch: int | None = None
+    result_epoch: int | None = None
 
 
 def result_observed(
-    record: Record, result: ProbeState, message: str, thresholds: Thresholds
+    record: Record,
+    result: ProbeState,
+    message: str,
+    thresholds: Thresholds,
+    epoch: int | None = None,
 ) -> Record:
     """Count the result of an attempt, Succeeded or Failed."""
     run = 1
     if record.result is result:
         run += record.result_run
-    counted = Record(record.state, record.message, result, message, run)
+    counted = Record(
+        record.state,
+        record.message,
+        result,
+        message,
+        run,
+        epoch=record.epoch,
+        result_epoch=epoch,
+    )
     return thresholds_changed(counted, thresholds)
 
 
@@ -111,7 +125,11 @@ def thresholds_changed(record: Record, thresholds: Thresholds) -> Record:
     """Apply new thresholds: the results counted so far may meet them."""
     if record.result is None or record.result_run < thresholds.needed(record.result):
         return record
-    return record._replace(state=record.result, message=record.result_message)
+    return record._replace(
+        state=record.result,
+        message=record.result_message,
+        epoch=record.result_epoch,
+    )
 
 
 def is_confirmed(record: Record, thresholds: Thresholds) -> bool:
@@ -205,7 +223,13 @@ def handler_replaced(record: Record) -> Record:
     blocked = record.blocked
     if blocked is not None and not blocked.by_container:
         blocked = None
-    return Record(record.state, record.message, blocked=blocked, hold=record.hold)
+    return Record(
+        record.state,
+        record.message,
+        blocked=blocked,
+        hold=record.hold,
+        epoch=record.epoch,
+    )
 
 
 def container_replaced(record: Record, *, keep_state: bool) -> Record:
@@ -214,7 +238,7 @@ def container_replaced(record: Record, *, keep_state: bool) -> Record:
     `keep_state`: until a threshold is met. Otherwise a known state becomes Unknown.
     """
     if keep_state or record.state is None:
-        return Record(record.state, record.message)
+        return Record(record.state, record.message, epoch=record.epoch)
     return unknown(CONTAINER_RESTARTED)
 
 
@@ -252,7 +276,8 @@ class StatePublisher:
         self._grace_timer: asyncio.TimerHandle | None = None
         self._configure(desired)
         if recorded is not None:
-            self.record = Record(ProbeState(recorded.state), recorded.message or "")
+            state = ProbeState(recorded.state)
+            self.record = Record(state, recorded.message or "", epoch=recorded.epoch)
             reporter.results[desired.key] = recorded
             series.state = recorded.state
 
@@ -268,9 +293,9 @@ class StatePublisher:
             self.record = handler_replaced(self.record)
         self.publish(thresholds_changed(self.record, self.thresholds))
 
-    def count(self, result: ProbeState, message: str) -> None:
+    def count(self, result: ProbeState, message: str, epoch: int | None = None) -> None:
         """Count the result of an attempt."""
-        record = result_observed(self.record, result, message, self.thresholds)
+        record = result_observed(self.record, result, message, self.thresholds, epoch)
         self.publish(record, probed=True)
 
     def block(self, message: str) -> None:
@@ -318,7 +343,8 @@ class StatePublisher:
             since = old.last_transition_time
             # Until the newest results confirm the state, container and hash stay those of the attempts that gave it.
             confirms = probed and is_confirmed(record, self.thresholds)
-            if old.message == message and not confirms:
+            repeats = old.message == message and old.epoch == record.epoch
+            if repeats and not confirms:
                 if probed or record.state is ProbeState.UNKNOWN:
                     self._reporter.results[key] = msgspec.structs.replace(old, last_probe_time=at)
                 return
@@ -331,5 +357,6 @@ class StatePublisher:
             message=message,
             container_id=self.container_id or None,
             probe_hash=self.probe_hash,
+            epoch=record.epoch,
         )
         self._reporter.put(self._desired, result)

@@ -223,6 +223,8 @@ def _state_differs(
         return True
     if _both_differ(mine.probe_hash, theirs.probe_hash):
         return True
+    if theirs.probe_hash and mine.epoch != theirs.epoch:  # a CRD that keeps one keeps the other
+        return True
     transition = parse_time(mine.last_transition_time)
     if transition is not None and transition != parse_time(theirs.last_transition_time):
         return True

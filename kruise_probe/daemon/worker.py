@@ -378,7 +378,7 @@ class Worker:
                 message = stuck_message(message, period)
         if result.succeeded:
             self.series.succeeded(self._loop.time() - began)
-            self._state.count(ProbeState.SUCCEEDED, message)
+            self._state.count(ProbeState.SUCCEEDED, message, result.epoch)
         else:
             self.series.failed += 1
             self._state.count(ProbeState.FAILED, message)

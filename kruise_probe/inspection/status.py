@@ -131,12 +131,13 @@ def _roles(traces: Iterable[ProbeTrace]) -> list[RoleView]:
         probe = trace.context.probe.name
         role = roles.setdefault(
             (probe, group),
-            RoleView(probe, role_text(claim), group, [], "", []),
+            RoleView(probe, role_text(claim), group, [], "", [], None),
         )
         if carried(pod, claim):
             role.holders.append(pod.name)
             since = (result and result.last_transition_time) or ""
-            roles[probe, group] = msgspec.structs.replace(role, since=since)
+            epoch = result.epoch if result is not None else None
+            roles[probe, group] = msgspec.structs.replace(role, since=since, epoch=epoch)
         elif result is not None and result.state == ProbeState.SUCCEEDED:
             role.held_off.append(pod.name)
     return [roles[key] for key in sorted(roles)]

@@ -86,7 +86,7 @@ class PodView(JsonView, frozen=True):
 class RoleView(JsonView, frozen=True):
     """A role of an exclusive probe. `group` is the label of its pods, or empty; `holders` is empty if no pod has it.
 
-    `since` is when the holder became Succeeded; `heldOff` are other pods that are Succeeded.
+    `since` is when the holder became Succeeded, `epoch` what it published; `heldOff` are other pods that are Succeeded.
     """
 
     probe: str
@@ -95,6 +95,7 @@ class RoleView(JsonView, frozen=True):
     holders: list[str]
     since: str
     held_off: list[str]
+    epoch: int | None
 
 
 class CountsView(JsonView, frozen=True):

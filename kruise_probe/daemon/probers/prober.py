@@ -36,12 +36,14 @@ class ProbeResult(msgspec.Struct, frozen=True, gc=False):
         message: at most 1,024 bytes, as `normalise_message` returns it.
         timed_out: the timeout ended before the response was complete.
         value: of `extract`, before it is rounded; empty without one.
+        epoch: what `exclusive.epoch` found in the output of a success.
     """
 
     succeeded: bool
     message: str = ""
     timed_out: bool = False
     value: str = ""
+    epoch: int | None = None
 
 
 def success(message: str = "") -> ProbeResult:

@@ -1,4 +1,4 @@
-"""The verdict on an attempt whose probe has `extract` or `successWhen`. Attempts of other probes never come here.
+"""The verdict on an attempt whose probe has `extract`, `successWhen` or an `epoch`. Attempts of other probes never come here.
 
 `judged` is a function of the code, the output and these fields, in bounded steps. The first step is cheap and runs at once;
 the others may take milliseconds and run in threads, which tenants share.
@@ -7,9 +7,11 @@ Source: kubelet pkg/probe for codes.
 """
 
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from kruise_probe.api.criteria import Extract, SuccessWhen, status_range
+import msgspec
+
+from kruise_probe.api.criteria import Epoch, Extract, SuccessWhen, status_range
 from kruise_probe.api.extraction import PatternTooCostly, Steps, found_in_lines
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.v1alpha1 import ContainerProbe
@@ -31,6 +33,10 @@ from kruise_probe.daemon.probers.values import (
     value_in,
 )
 
+MAX_EPOCH: Final = 2**64 - 1
+MAX_EPOCH_DIGITS: Final = 32
+"""With zeros at the beginning."""
+
 
 class ValueCriteria(NamedTuple):
     """The criteria of one probe.
@@ -44,16 +50,17 @@ class ValueCriteria(NamedTuple):
     when: SuccessWhen
     codes: str
     allowed: frozenset[int]
+    epoch: Epoch | None = None
 
     @property
     def reads_text(self) -> bool:
-        return self.extract is not None or self.when.regex is not None
+        return (self.extract or self.when.regex or self.epoch) is not None
 
     def allows(self, code: int, *, is_success: bool) -> bool:
         return code in self.allowed if self.codes else is_success
 
     async def judge(self, output: Output, resources: Resources, deadline: float) -> ProbeResult:
-        run = _Run(judged(output, self.extract, self.when))
+        run = _Run(judged(output, self.extract, self.when, self.epoch))
         try:
             has_ended = run.advance()
             while not has_ended:
@@ -82,7 +89,7 @@ def criteria_of(entry: ContainerProbe) -> ValueCriteria:
         codes = f"exitCodes {listed}"
     elif when.status_codes:
         codes = f"statusCodes {listed}"
-    return ValueCriteria(entry.extract, when, codes, frozenset(allowed))
+    return ValueCriteria(entry.extract, when, codes, frozenset(allowed), entry.epoch)
 
 
 class _Run:
@@ -102,8 +109,29 @@ class _Run:
         return False
 
 
-def judged(output: Output, extract: Extract | None, when: SuccessWhen) -> Steps[ProbeResult]:
+def judged(
+    output: Output, extract: Extract | None, when: SuccessWhen, epoch: Epoch | None = None
+) -> Steps[ProbeResult]:
     """Raises: NoValue."""
+    result = yield from _judged(output, extract, when)
+    if epoch is None or not result.succeeded:
+        return result
+    try:
+        text = yield from found_in_lines(output.text, epoch.regex)
+    except PatternTooCostly:
+        return result
+    return msgspec.structs.replace(result, epoch=_epoch_of(text))
+
+
+def _epoch_of(text: bytes | None) -> int | None:
+    """The number; None if it is none, or larger than 64 bits."""
+    if text is None or not text.isdigit() or len(text) > MAX_EPOCH_DIGITS:
+        return None
+    epoch = int(text)
+    return epoch if epoch <= MAX_EPOCH else None
+
+
+def _judged(output: Output, extract: Extract | None, when: SuccessWhen) -> Steps[ProbeResult]:
     if when.regex is not None:
         matches = yield from _matches(output.text, when.regex)
         if not matches:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.builders import pod_status_wire, policy_wire, probe_wire, state_wire
+from support.builders import marker, pod_status_wire, policy_wire, probe_wire, state_wire
 from support.cases import cases
 from support.fake_api import RecordedEvent, Write, refusing
 from support.running_manager import settle
@@ -12,6 +12,7 @@ from support.wire import Json
 
 from kruise_probe.api.errors import Forbidden, NoResponse
 from kruise_probe.api.resources import PODS
+from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.role_groups import LATE_SECONDS
 
 PRIMARY, REPLICA = {"role": "primary"}, {"role": "replica"}
@@ -298,6 +299,34 @@ async def test_what_becomes_succeeded_in_one_event_leaves_the_holder(db: Databas
         await db.say(web_1="Failed", web_2="Failed")
         await db.say(web_2="Succeeded", seconds=4)
         assert db.primaries() == ["web-2"]
+
+
+async def test_a_late_claim_of_an_older_epoch_takes_no_role(db: Database) -> None:
+    probe = role(exclusive={"epoch": {"regex": "[0-9]+"}})
+    db.put_marker(probe)
+    wanted = compile_marker(marker(probes=[probe])).probes[0].hash
+
+    async def claim(**epochs: int | None) -> None:
+        statuses: list[Json] = []
+        for pod, epoch in epochs.items():
+            result = state_wire(probe_hash=wanted) | ({} if epoch is None else {"epoch": epoch})
+            statuses.append(pod_status_wire(db.read(PODS, pod.replace("_", "-")), result))
+        db.publish(*statuses)
+        await settle()
+
+    async with db.running():
+        await claim(web_0=7)
+        assert db.primaries() == ["web-0"]
+        await claim(web_0=7, web_1=8)
+        assert db.primaries() == ["web-1"]
+        await claim(web_1=8)
+        await claim(web_0=7, web_1=8, web_2=None)
+        assert db.primaries() == ["web-1"]
+        await claim(web_0=9, web_1=8, web_2=None)
+        assert db.primaries() == ["web-0"]
+    assert "web#healthy: role=primary web-1 → web-0 (epoch 9)" in [
+        event.message for event in db.events
+    ]
 
 
 async def test_a_probe_without_exclusive_has_no_role(db: Database) -> None:

@@ -147,7 +147,7 @@ def test_kruises_crds_drop_what_they_do_not_have() -> None:
 @cases(
     "schema dropped",
     open_object=({"x-kubernetes-preserve-unknown-fields": True}, ()),
-    nothing=({}, ("extract", "successWhen")),
+    nothing=({}, ("extract", "successWhen", "exclusive")),
     open_items=(
         {"properties": {"podProbes": {"items": {"properties": {"probes": {"items": {"x-kubernetes-preserve-unknown-fields": True}}}}}}},
         (),

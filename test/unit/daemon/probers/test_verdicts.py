@@ -179,3 +179,27 @@ def test_a_handler_without_output_has_no_value(handler: str) -> None:
     probe = msgspec.convert({handler: {"port": 1}}, Probe)
 
     assert "is for exec and httpGet only" in invalid_reason(entry_of(probe, extract=QUEUE))
+
+
+@cases(
+    "output epoch",
+    number=(b"x\ntimeline 7\n", 7),
+    largest=(b"timeline 18446744073709551615", 2**64 - 1),
+    over_64_bits=(b"timeline 18446744073709551616", None),
+    zeros=(b"timeline 0007", 7),
+    no_number=(b"timeline x", None),
+    negative=(b"timeline -7", None),
+    nothing=(b"primary", None),
+)
+async def test_the_epoch_of_a_success_is(output: bytes, epoch: int | None) -> None:
+    runtime = ScriptedRuntime()
+    container = runtime.start()
+    runtime.on_exec("check", script=succeed(output))
+    probe = Probe(exec=ExecAction(command=("check",)))
+    entry = entry_of(probe, exclusive={"epoch": {"regex": "timeline (.*)"}})
+    result = await prober_for(entry, commands=runtime, user_agent="x").run(Target("", container.id))
+    assert (result.succeeded, result.epoch, result.message) == (
+        True,
+        epoch,
+        output.decode().strip(),
+    )
