@@ -11,11 +11,13 @@ def attempt_lines(view: AttemptsView, terminal: Terminal) -> Iterator[str]:
     """The results of `try`: a paragraph for each probe, so that no mark and no message is cut."""
     attempts = view.attempts
     succeeded = sum(attempt.state == "Succeeded" for attempt in attempts)
-    summary = f"{succeeded} of {plural(len(attempts), 'probe')} succeeded"
     pod = f"{view.namespace}/{view.pod}"
     if view.node:
         pod += f" on {view.node}"
-    yield from terminal.paragraph(Cell(f"{pod}: ", "strong"), summary)
+    yield from terminal.paragraph(
+        Cell(f"{pod}: ", "strong"),
+        f"{succeeded} of {plural(len(attempts), 'probe')} succeeded",
+    )
     yield from note_lines(view.notes, terminal)
     several = len({attempt.marker for attempt in attempts}) > 1
     for attempt in attempts:

@@ -18,7 +18,6 @@ from kruise_probe.hints.selectors import corrected, distance, selector_text, why
 from kruise_probe.inspection.link import Link, LinkState, ok, remedy_of
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.inspection.spec_links import pause_notes
 from kruise_probe.inspection.status import result_view
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 from kruise_probe.inspection.views import JSON_VERSION, JsonView, ResultView, SnapshotView
@@ -92,10 +91,9 @@ def explanation(
         marker for marker in snapshot.markers_in(pod.namespace) if marker not in matching
     ]
     not_matching.sort(key=lambda marker: (distance(marker.selector, pod.labels), marker.key))
-    sources = [snapshot.sources[marker.key] for marker in matching]
     return ExplanationView(
         time=format_time(snapshot.now),
-        notes=[*notes, *pause_notes(sources, [pod])],
+        notes=notes,
         namespace=pod.namespace,
         pod=pod.name,
         node=pod.node,

@@ -165,10 +165,13 @@ class Snapshot:
         for one more duration of the Lease it decides, by what it `reported`.
         """
         report = (self.node_pod_probes or {}).get(node)
-        if self.now < renewal.expires_at or is_outlived(report, renewal.renewed):
+        if self.now < renewal.expires_at:
             return False
-        manager_decides = self.now < renewal.expires_at + renewal.duration
-        return reported or not (self.leader and not self.manager_problem and manager_decides)
+        if is_outlived(report, renewal.renewed):
+            return False
+        if reported or not self.leader or self.manager_problem:
+            return True
+        return self.now >= renewal.expires_at + renewal.duration
 
     def _renewal(self, lease_name: str) -> Renewal | None:
         return renewal_of((self.leases or {}).get(lease_name))

@@ -1,6 +1,5 @@
 """The links from a marker to NodePodProbe.spec, one function for each. Pure."""
 
-from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Final
 
@@ -9,18 +8,15 @@ import msgspec
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import (
     MARKER_FINALIZER,
-    PAUSED_ANNOTATION,
     REASON_CONTAINER_FINISHED,
     REASON_NO_ROOM,
     SERVERLESS_PROBES_ANNOTATION,
 )
-from kruise_probe.api.pods import Pod
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.conditions import (
     MARKER_DELETING,
     MARKER_HELD,
-    listed,
 )
 from kruise_probe.controllers.limits import (
     ANNOTATIONS_FULL,
@@ -90,23 +86,6 @@ def _not_initialized_link(context: ProbeContext) -> Link:
     if stopped:
         text += f"; not running: {', '.join(stopped)}"
     return broken("pod", reason, text, **context.names)
-
-
-def pause_notes(markers: Iterable[PodProbeMarker], pods: Iterable[Pod]) -> list[str]:
-    """The objects whose annotation looks like a pause, but has no effect; at most one note."""
-    annotated = {f"PodProbeMarker {marker.key}": marker.metadata.annotations for marker in markers}
-    annotated |= {f"pod {pod.key}": pod.annotations for pod in pods}
-    ineffective = [what for what, annotations in annotated.items() if _looks_paused(annotations)]
-    if not ineffective:
-        return []
-    return [
-        f"only the value true of the annotation {PAUSED_ANNOTATION} pauses probes; "
-        f"other values without effect: {listed(ineffective)}"
-    ]
-
-
-def _looks_paused(annotations: Mapping[str, str]) -> bool:
-    return annotations.get(PAUSED_ANNOTATION, "false") not in ("true", "false")
 
 
 def container_link(context: ProbeContext) -> Link:

@@ -49,7 +49,7 @@ from kruise_probe.inspection.link import (
 )
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot, natural_order
-from kruise_probe.inspection.spec_links import deletion_reason, finalizers_text, pause_notes
+from kruise_probe.inspection.spec_links import deletion_reason, finalizers_text
 from kruise_probe.inspection.traces import ProbeTrace, is_of_another, readiness_gates_of, traces_of
 from kruise_probe.inspection.views import (
     PENDING,
@@ -69,7 +69,6 @@ def status_view(
 ) -> StatusView:
     """The view of `markers`, sorted by namespace and name."""
     shown = sorted(markers, key=lambda marker: marker.key)
-    selected = [pod for pod in snapshot.pods if snapshot.matching.markers_of(pod)]
     views = []
     counted: dict[NamespacedName, list[ResultView]] = {}
     for marker in shown:
@@ -81,7 +80,7 @@ def status_view(
                 counted.setdefault(key, []).extend(pod.results)
     return StatusView(
         time=format_time(snapshot.now),
-        notes=[*notes, *pause_notes(shown, selected)],
+        notes=list(notes),
         counts=_counts(counted.values()),
         markers=views,
     )

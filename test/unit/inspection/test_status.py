@@ -111,34 +111,6 @@ def test_paused_probe_shows_its_last_result_and_how_to_resume(
     assert explained.matching[0].probes[0].result == result
 
 
-@cases(
-    "value noted",
-    yes=("yes", True),
-    upper_case=("True", True),
-    paused=("true", False),
-    not_paused=("false", False),
-)
-def test_pause_annotation_without_effect_is_a_note(value: str, noted: bool) -> None:
-    annotations = {"kruise-probe.io/paused": value}
-    markers = [marker(annotations=annotations)]
-    there = snapshot(markers=markers, pods=[healthy_pod(annotations=annotations)])
-    note = (
-        "only the value true of the annotation kruise-probe.io/paused pauses probes; "
-        "other values without effect: PodProbeMarker default/web; pod default/web-0"
-    )
-    assert status_view(there, there.markers, []).notes == [note] * noted
-    assert explanation(there, there.pods[0], []).notes == [note] * noted
-
-
-def test_many_pause_annotations_without_effect_are_one_short_note() -> None:
-    annotations = {"kruise-probe.io/paused": "x" * 200_000}
-    pods = [healthy_pod(name=f"web-{number}", annotations=annotations) for number in range(100)]
-    there = snapshot(pods=pods)
-    (note,) = status_view(there, there.markers, []).notes
-    assert note.endswith("more")
-    assert len(note) < 500
-
-
 MINUTE = "2026-01-01T00:01:00Z"
 STALE: Json = {"states": [state_wire(probed=OLD, moved=OLD)], "renewed": OLD}
 UNKNOWN_SINCE = [condition_wire("example.com/healthy", "Unknown", lastTransitionTime=MINUTE)]
