@@ -121,7 +121,7 @@ def location(choices: _Choices) -> bytes:
 
 _HEAD = re.compile(
     rb"HTTP/1\.[0-9] [1-9][0-9]{2}(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n"
-    rb"((?:[A-Za-z][!#$%&'*+\-.^_`|~0-9A-Za-z]*:[\t\x20-\x7e\x80-\xff]*\r?\n(?: +[!-~][\t\x20-\x7e\x80-\xff]*\r?\n)*)*)\r?\n"
+    rb"((?:[A-Za-z][!#$%&'*+\-.^_`|~0-9A-Za-z]*:[\t\x20-\x7e\x80-\xff]*\r?\n(?: +[!-9;-~][\t\x20-\x39;-\x7e\x80-\xff]*\r?\n)*)*)\r?\n"
 )
 _FRAMING = re.compile(rb"^(content-length|transfer-encoding):[ \t]*([^\r\n]*)\r?$", re.I | re.M)
 _CHUNK_HEAD = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[!-~]+)?\r\n")
