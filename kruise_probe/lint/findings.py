@@ -43,6 +43,7 @@ class Rule(StrEnum):
     NO_EFFECT = "FieldsWithoutEffect", "A field has no effect."
     NO_STATIC_VALUE = "no-static-value", "A deletion cost from the message has no static value."
     TEMPLATE_KEY = "removed-template-key", "A policy removes a key that the pod template sets."
+    NOT_EXCLUSIVE = "not-exclusive", "A pod template writes a key of a role, or lacks its group."
     OWNER_SELECTOR = "owner-selector", "A policy takes a pod out of the selector of its workload."
     COST_IGNORED = "cost-ignored", "The workload ignores the deletion cost."
     HIDDEN_EXIT = "hidden-exit-code", "A pipe hides the exit code of the program before it."
@@ -64,6 +65,7 @@ ACCEPTED: Final = frozenset(
         Rule.NO_EFFECT,
         Rule.NO_STATIC_VALUE,
         Rule.TEMPLATE_KEY,
+        Rule.NOT_EXCLUSIVE,
         Rule.OWNER_SELECTOR,
         Rule.COST_IGNORED,
         Rule.HIDDEN_EXIT,

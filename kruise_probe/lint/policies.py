@@ -42,6 +42,7 @@ def policy_findings(marker: WrittenMarker, templates: Iterable[PodTemplate]) -> 
 def _findings(
     marker: WrittenMarker, probe: CompiledProbe, template: PodTemplate
 ) -> Iterator[Finding]:
+    yield from _role_findings(marker, probe, template)
     selector = _owner_selector(template)
     for mark in sorted(probe.marks):
         if mark.field == "conditions":
@@ -85,6 +86,35 @@ def _findings(
                 Rule.TEMPLATE_KEY,
                 message,
             )
+
+
+def _role_findings(
+    marker: WrittenMarker, probe: CompiledProbe, template: PodTemplate
+) -> Iterator[Finding]:
+    """What makes the role of an exclusive probe not exclusive, or leaves its pods without a group."""
+    if probe.exclusive is None:
+        return
+    for mark, value in probe.policies[ProbeState.SUCCEEDED].items():
+        if getattr(template.pod, mark.field).get(mark.name) == value:
+            message = (
+                f"the pod template of {template.place} gives the {mark.kind} of this role to each new pod, and the manager sets "
+                "it nowhere until it is removed there; remove it from the template"
+            )
+            yield _at(marker, probe, mark, Rule.NOT_EXCLUSIVE, message)
+    label = probe.exclusive.group_label
+    if label and template.is_exact and label not in template.pod.labels:
+        path, node = marker.probe_at(probe.probe)
+        message = (
+            f"the pod template of {template.place} has no label {label!r}, so its pods are one group with the empty value; "
+            "set the label, or remove groupByLabel"
+        )
+        yield Finding(
+            marker.file,
+            node.position,
+            f"{path}.exclusive.groupByLabel",
+            Rule.NOT_EXCLUSIVE,
+            message,
+        )
 
 
 def _removed_in(probe: CompiledProbe, mark: Mark) -> ProbeState | None:

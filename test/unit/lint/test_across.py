@@ -248,3 +248,24 @@ def test_a_policy_is_checked_against_the_workload_whose_pods_it_marks(
     assert [finding.rule for finding in findings] == [rule] * bool(rule)
     assert all(message in finding.message for finding in findings)
     assert all(".markerPolicy[" in finding.path for finding in findings)
+
+
+@cases(
+    "labels messages",
+    role_of_the_template=("{app: game, shard: a, role: primary}", ["gives the label of this role to each new pod"]),
+    other_value_of_the_template=("{app: game, shard: a, role: replica}", []),
+    without_a_group=("{app: game}", ["has no label 'shard'"]),
+)  # fmt: skip
+def test_a_role_is_checked_against_the_pod_template(labels: str, messages: list[str]) -> None:
+    policies = (
+        "[{state: Succeeded, labels: {role: primary}}, {state: Failed, labels: {role: replica}}]"
+    )
+    written = f"markerPolicy: {policies}\n    exclusive: {{groupByLabel: shard}}"
+    text = marker().replace("markerPolicy: []", written)
+    made = workload(labels=labels).replace(f"matchLabels: {labels}", "matchLabels: {app: game}")
+
+    findings = lint_texts(text, made).findings
+
+    assert [finding.rule for finding in findings] == [Rule.NOT_EXCLUSIVE] * len(messages)
+    for finding, message in zip(findings, messages, strict=True):
+        assert message in finding.message
