@@ -48,9 +48,10 @@ def screen_text(view: StatusView, terminal: Terminal, scroll: Scroll, *, wide: b
 
 def _problems_of_all(markers: Sequence[MarkerView], terminal: Terminal) -> Iterator[str]:
     for marker in markers:
-        if len(markers) > 1 and marker.problems:
+        found = problems_and_hints(marker)
+        if len(markers) > 1 and found:
             yield terminal.paint(f"{marker.namespace}/{marker.name}", "strong")
-        yield from problem_lines(problems_and_hints(marker), terminal)
+        yield from problem_lines(found, terminal)
 
 
 def _pods_of_all(view: StatusView, terminal: Terminal, *, wide: bool) -> Iterator[str]:

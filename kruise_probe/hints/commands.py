@@ -205,7 +205,9 @@ def hidden_exit_code(command: Sequence[str]) -> CommandProblem | None:
         elif word == "|":
             stages.append("|")
         elif is_first or (stages and stages[-1] == "|"):
-            stages = [word] if is_first else [*stages, word]
+            if is_first:
+                stages = []
+            stages.append(word)
             is_first = False
     if len(stages) < 3 or stages[-1] not in _EXITS_WITH_0:
         return None
@@ -276,8 +278,10 @@ def value_text(entry: ContainerProbe, value: str) -> str:
     extract = entry.extract
     if extract is None:
         return value
-    steps = "" if extract.step is None else f" (in steps of {extract.step})"
-    return f"{extract.source} = {value}{steps}"
+    text = f"{extract.source} = {value}"
+    if extract.step is not None:
+        text += f" (in steps of {extract.step})"
+    return text
 
 
 def handler_text(entry: ContainerProbe) -> str:
@@ -299,6 +303,8 @@ def handler_text(entry: ContainerProbe) -> str:
             text = f"grpc :{action.port}"
             if action.service:
                 text += f" {action.service}"
-            return f"{text} TLS" if action.mode == "TLS" else text
+            if action.mode == "TLS":
+                text += " TLS"
+            return text
         case _:
             return "none"

@@ -195,7 +195,8 @@ def marks_link(context: ProbeContext) -> Link:
 
 def _role_link(context: ProbeContext) -> Link | None:
     """Which other pod holds the role, or keeps it from this one; None if no other pod carries its marks."""
-    pod, claim = context.pod, context.claim
+    pod = context.pod
+    claim = context.claim
     if claim is None or claim.exclusive is None:
         return None
     holders = context.snapshot.carriers(pod, claim)

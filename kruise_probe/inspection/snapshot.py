@@ -115,8 +115,9 @@ class Snapshot:
     def node_index(self) -> NodePodProbeIndex:
         """The entries and results of the NodePodProbes."""
         index = NodePodProbeIndex()
-        for node_pod_probe in (self.node_pod_probes or {}).values():
-            index.update(None, node_pod_probe)
+        if self.node_pod_probes is not None:
+            for node_pod_probe in self.node_pod_probes.values():
+                index.update(None, node_pod_probe)
         return index
 
     def is_virtual(self, pod: SeenPod) -> bool:

@@ -255,11 +255,12 @@ def result_view(trace: ProbeTrace) -> ResultView:
     context = trace.context
     pod = context.pod
     state, since, probed, message = _shown_result(trace)
-    written: set[Mark] = set()
-    not_written: set[Mark] = set()
-    for mark in context.wanted_in(ProbeState.SUCCEEDED) or ():
-        marks = not_written if is_of_another(pod, mark) else written
-        marks.add(mark)
+    written: Set[Mark] = set()
+    not_written: Set[Mark] = set()
+    owned = context.wanted_in(ProbeState.SUCCEEDED)
+    if owned is not None:
+        not_written = {mark for mark in owned if is_of_another(pod, mark)}
+        written = owned.keys() - not_written
     return ResultView(
         probe=context.probe.name,
         state=state,

@@ -254,6 +254,16 @@ def test_watch_shows_three_pods_below_any_number_of_problems_and_scrolls(
     assert screen(view, width, height, scroll) == first
 
 
+def test_watch_names_the_marker_of_a_hint() -> None:
+    other = marker(name="other", selector={"matchLabels": {"app": "other"}})
+    failed = [condition_wire("example.com/healthy", "False")]
+    pods = [healthy_pod(f"web-{number}", conditions=failed) for number in range(30)]
+    markers = [other, marker(probes=[PORT])]
+    lines = screen(view_of(snapshot(markers=markers, pods=pods, states=[REFUSED])), 80, 24)
+    hint = next(number for number, line in enumerate(lines) if line.startswith("  hint: Failed"))
+    assert lines[hint - 1] == "default/web"
+
+
 def test_redraw_of_thousands_of_broken_pods_and_long_texts_need_little_time() -> None:
     zebra = watched(1).markers[2]
     problems = [replace(zebra.problems[0], pod=f"zebra-{number}") for number in range(5000)]
