@@ -31,6 +31,7 @@ from kruise_probe.controllers.readiness import (
     previous_ready,
     ready,
 )
+from kruise_probe.controllers.roles import MAX_GROUP
 
 SYNCED: Final = "Synced"
 CONFLICT: Final = "Conflict"
@@ -39,6 +40,8 @@ DEGRADED: Final = "Degraded"
 CHANGED_BY_ANOTHER: Final = "ChangedByAnother"
 CHANGED_BY_ADMISSION: Final = "ChangedByAdmission"
 VALUE_INVALID: Final = "ValueInvalid"
+GROUP_TOO_LARGE: Final = "GroupTooLarge"
+NO_GROUP: Final = "GroupMissing"
 TWO_DAEMONS: Final = "TwoDaemons"
 WRITES_LIMITED: Final = "WritesLimited"
 MARKER_DELETING: Final = "MarkerDeleting"
@@ -111,6 +114,8 @@ class Facts(NamedTuple):
         holders: by node, the processes that renew the Lease of its daemon in turns.
         windows: nodes that run Windows, where no daemon of ours can run.
         foreign: what others changed of the marks of this marker.
+        large_groups: by role and group, the number of pods of groups that are too large.
+        ungrouped: pods without the label that groups the pods of a role.
     """
 
     counts: StatusCounts
@@ -118,6 +123,8 @@ class Facts(NamedTuple):
     holders: Mapping[str, Sequence[str]] = MappingProxyType({})
     windows: AbstractSet[str] = frozenset()
     foreign: Sequence[ForeignChange] = ()
+    large_groups: Mapping[str, int] = MappingProxyType({})
+    ungrouped: int = 0
 
 
 def degraded(facts: Facts) -> Condition:
@@ -270,6 +277,27 @@ def _value_invalid(facts: Facts) -> Condition | None:
     return _degraded(VALUE_INVALID, message)
 
 
+def _group_too_large(facts: Facts) -> Condition | None:
+    if not facts.large_groups:
+        return None
+    groups = [f"{name}: {count} pods" for name, count in sorted(facts.large_groups.items())]
+    message = (
+        f"These groups have more than {MAX_GROUP} pods, so their roles do not move: {listed(groups)}. "
+        "Divide the pods by groupByLabel, or select fewer of them."
+    )
+    return _degraded(GROUP_TOO_LARGE, message)
+
+
+def _no_group(facts: Facts) -> Condition | None:
+    if not facts.ungrouped:
+        return None
+    message = (
+        f"{facts.ungrouped} of {facts.counts.matched} pods have no label that groupByLabel names, so they are one group "
+        "together. Set the label on these pods, or remove groupByLabel."
+    )
+    return _degraded(NO_GROUP, message)
+
+
 def _paused(facts: Facts) -> Condition | None:
     counts = facts.counts
     if not counts.compiled.paused and not counts.paused:
@@ -300,6 +328,8 @@ _PROBLEMS: Final = (
     _two_daemons,
     _no_verdict,
     _value_invalid,
+    _group_too_large,
+    _no_group,
     _paused,
     _fields_without_effect,
 )

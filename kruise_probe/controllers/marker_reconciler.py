@@ -163,7 +163,8 @@ class MarkerReconciler:
             if node is not None and is_windows(node):
                 windows.add(name)
         foreign = self._state.foreign.of(counts.compiled.key, loop_time())
-        return Facts(counts, counts.refusals, holders, windows, foreign)
+        groups = self._state.roles.problems_of(counts.compiled)
+        return Facts(counts, counts.refusals, holders, windows, foreign, *groups)
 
     def _pods_beyond(self, marker: CompiledMarker) -> int:
         """The pods for which the marker is not considered, as too many older ones select them. No event of these pods enqueues it."""

@@ -17,7 +17,7 @@ Differs: nothing.
 """
 
 import math
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import Gauge, Histogram
@@ -34,6 +34,7 @@ from kruise_probe.controllers.indexes import PodResults, StatusChange
 from kruise_probe.controllers.marking import limit_of, why_unknown
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.roles import (
+    MAX_GROUP,
     WAITING_FOR_POD,
     Member,
     Role,
@@ -78,6 +79,18 @@ class HolderChange(NamedTuple):
     text: str
     old: NamespacedName | None
     old_uid: str
+
+
+class GroupProblems(NamedTuple):
+    """What is wrong with the groups of a marker.
+
+    Attributes:
+        too_large: by role and group, the number of pods.
+        ungrouped: pods without the label that should tell their group.
+    """
+
+    too_large: Mapping[str, int]
+    ungrouped: int
 
 
 class _Floor(NamedTuple):
@@ -157,6 +170,26 @@ class RoleGroups:
             self.markers.add(marker.key)
         else:
             self.markers.discard(marker.key)
+
+    def problems_of(self, marker: CompiledMarker) -> GroupProblems:
+        """What is wrong with the groups of a marker. Empty if it has no exclusive probe."""
+        too_large: dict[str, int] = {}
+        ungrouped = 0
+        labels: dict[str, str] = {}
+        for probe in marker.probes:
+            if probe.exclusive is not None:
+                labels[probe.name] = probe.exclusive.group_label
+        if not labels:
+            return GroupProblems(too_large, ungrouped)
+        for role, group in self._groups.items():
+            if role.namespace != marker.key.namespace or role.probe not in labels:
+                continue
+            if len(group.members) > MAX_GROUP:
+                name = f"{labels[role.probe]}={role.value}" if labels[role.probe] else "all pods"
+                too_large[f"{role.probe} ({name})"] = len(group.members)
+            if labels[role.probe] and not role.value:
+                ungrouped = max(ungrouped, len(group.members))
+        return GroupProblems(too_large, ungrouped)
 
     def observe(self, changes: Iterable[StatusChange]) -> None:
         """Record which states one event changed to Succeeded. What becomes Succeeded in one event has the same order."""

@@ -267,6 +267,7 @@ async def test_groups_are_by_label_and_follow_it(db: Database) -> None:
         db._store = super(Database, db)._store  # type: ignore[method-assign]
         await db.say(web_0="Succeeded", web_1="Succeeded", web_2="Succeeded")
         assert db.roles() == ["primary"] * 3
+        assert db.says()[1] == "GroupMissing"
         await db.relabel("web-2", shard="b")
         assert db.roles().count("primary") == 2
         assert db.role("web-0") == "primary"
