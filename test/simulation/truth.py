@@ -56,6 +56,7 @@ class NodeTruth:
     silent: float = 0.0
     missed: float = 0.0
     has_entries: bool = False
+    was_away: bool = False
     connection: object = None
     held: float = 0.0
     stopped: float = 0.0
@@ -217,6 +218,10 @@ class Truth:
     def _look_at_daemon(self, name: str, node: NodeTruth) -> None:
         now = self._world.loop.time()
         before, node.works = node.works, self._world.works(f"daemon-{name}")
+        away = bool(self._world.runtimes[name].failures)
+        # A daemon may have started, and the runtime come back, since the last look.
+        was_away = away if before else away or node.was_away
+        node.was_away = away
         if node.works and not before:
             node.break_seconds = now - node.stopped
             node.started = now
@@ -230,16 +235,13 @@ class Truth:
             node.missed = 0.0
         if node.works:
             node.silent = node.missed = 0.0
-            away = bool(self._world.runtimes[name].failures)
-            node.held = node.held + STEP_SECONDS if away else 0.0
+            node.held = node.held + STEP_SECONDS if was_away else 0.0
         elif self.leads:
             node.silent += STEP_SECONDS
             node.missed += STEP_SECONDS
+        had_entries = node.has_entries
         stored = self._world.get(NODE_POD_PROBES, name)
-        had_entries, node.has_entries = (
-            node.has_entries,
-            bool(stored and stored["spec"].get("podProbes")),
-        )
+        node.has_entries = bool(stored and stored["spec"].get("podProbes"))
         if not had_entries:
             node.missed = 0.0  # 11.11: from the first new entry
 
