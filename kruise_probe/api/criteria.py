@@ -168,7 +168,7 @@ class Extract(_Criteria, frozen=True):
             return f"metric {sample_text(self.metric.name, self.metric.labels)}"
         if self.json_path is not None:
             return f"jsonPath {self.json_path}"
-        return f"regex {self.regex!r}"
+        return f"regex '{self.regex}'"
 
     @property
     def canonical(self) -> Self:

@@ -31,7 +31,7 @@ from kruise_probe.daemon.probers.prober import (
 
 READ_BYTES: Final = 4 * 1024
 """Limit of one read. Parsing that much takes 5 ms at worst."""
-LONG_READ_BYTES: Final = 16 * 1024
+LONG_READ_BYTES: Final = 64 * 1024
 """Limit of one read of an attempt that needs the whole body."""
 
 _RESPONSE_SECONDS: Final = 0.002
@@ -169,7 +169,7 @@ class Connection:
                 raise connection_error("write", self._address, error) from error
 
     async def receive(self) -> bytes:
-        """Wait for data and read at most 4 KiB, or 16 KiB for a value. Empty: end of file.
+        """Wait for data and read at most 4 KiB, or 64 KiB for a value. Empty: end of file.
 
         A pod may send as fast as the event loop can read. So all reads but the first take turns: one attempt reads per
         pass of the event loop, however many pods send at the same time.

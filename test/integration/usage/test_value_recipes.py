@@ -1,0 +1,276 @@
+"""The recipes of values, by the daemon's probers, against the real programs or what they send.
+
+The metrics are those of prometheus_client, with which vLLM and most programs in Python write theirs. Redis and PostgreSQL are
+Debian's; their tests are skipped without them.
+"""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from support.builders import marker_wire
+from support.cases import cases
+from support.pages import block
+from support.patience import PATIENCE_SECONDS
+from support.scripted_server import answering, serving
+from support.wire import Json
+
+from kruise_probe.api.pods import Mark
+from kruise_probe.api.resources import MARKERS
+from kruise_probe.api.v1alpha1 import ContainerProbe, ContainerProbeState, ProbeState
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.controllers.marking import values_of
+from kruise_probe.daemon.cri.runtime import ExecResult
+from kruise_probe.daemon.probers import prober_for
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Target
+
+COST = "controller.kubernetes.io/pod-deletion-cost"
+MODEL = "inference.example.com/model"
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DB, STORE = "db.example.com/role", "store.example.com/role"
+HEALTH, BUSY = "shop.example.com/health", "jobs.example.com/busy"
+
+
+def recipe(heading: str) -> CompiledMarker:
+    (document,) = block("recipes.md", heading).documents
+    wire = {**document, "metadata": marker_wire(document["metadata"]["name"])["metadata"]}
+    compiled = compile_marker(MARKERS.decode(msgspec.json.encode(wire)))
+    assert not compiled.errors
+    return compiled
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+class LocalCommands:
+    """Runs commands here, with these variables of the environment."""
+
+    def __init__(self, **variables: str) -> None:
+        self._variables = variables
+
+    async def exec_sync(
+        self, container_id: str, command: Sequence[str], *, timeout_seconds: float
+    ) -> ExecResult:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env={**os.environ, **self._variables},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        stdout, stderr = await process.communicate()
+        return ExecResult(process.returncode or 0, stdout, stderr)
+
+
+async def attempt(
+    marker: CompiledMarker, *, port: int = 0, commands: LocalCommands | None = None
+) -> tuple[str, Json]:
+    """The message of one attempt of the marker's probe, and the marks that it has."""
+    (probe,) = marker.probes
+    entry = on_port(probe.container_probe, port)
+    prober = prober_for(entry, commands=commands or LocalCommands(), user_agent="x")
+    try:
+        result = await prober.run(Target("127.0.0.1", "c"))
+    except CouldNotProbe as error:
+        state, message = ProbeState.UNKNOWN, str(error)
+    else:
+        state = ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED
+        message = result.message
+    wanted = probe.wanted().get(state, {})
+    values = values_of(wanted, ContainerProbeState(probe.name, state, message=message))
+    return message, {value.mark.name: value.value for value in values if value.value is not None}
+
+
+def on_port(entry: ContainerProbe, port: int) -> ContainerProbe:
+    action = entry.probe.http_get
+    if action is None:
+        return entry
+    moved = msgspec.structs.replace(action, port=port)
+    numbers = msgspec.structs.replace(entry.probe, http_get=moved, timeout_seconds=5)
+    return msgspec.structs.replace(entry, probe=numbers)
+
+
+def response(status: int, body: bytes) -> bytes:
+    head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def metrics(name: str, value: float, **labels: str) -> bytes:
+    """What a program with this gauge and a few others sends."""
+    registry = CollectorRegistry()
+    for other in ("vllm:num_requests_running", "vllm:kv_cache_usage_perc", "process_start_time"):
+        Gauge(other, "Another.", registry=registry).set(1)
+    gauge = Gauge(name, "The wanted one.", list(labels), registry=registry)
+    (gauge.labels(*labels.values()) if labels else gauge).set(value)
+    return generate_latest(registry)
+
+
+def models(*names: str) -> bytes:
+    """What vLLM sends for /v1/models."""
+    data: list[Json] = [
+        {"id": name, "object": "model", "created": 1, "owned_by": "vllm", "root": name, "parent": None}
+        for name in names
+    ]  # fmt: skip
+    return msgspec.json.encode({"object": "list", "data": data})
+
+
+def notebook(kernels: int) -> bytes:
+    """What Jupyter Server sends for /api/status."""
+    status = {"connections": 0, "kernels": kernels, "last_activity": "2026-01-01T00:00:00Z"}
+    return msgspec.json.encode({**status, "started": "2026-01-01T00:00:00Z"})
+
+
+QUEUE = "Inference: the queue as deletion cost"
+LOADED = "Inference: the loaded model as label"
+NOTEBOOKS = "Idle notebooks: no kernel runs"
+JAVA = "Java: a health check that is 503 with a reason"
+WORKERS = "Workers: drain a busy one"
+WAITING = "vllm:num_requests_waiting"
+LLAMA = {"model_name": "llama", "engine": "0"}
+
+
+@cases(
+    "heading status body message marks",
+    empty_queue=(QUEUE, 200, metrics(WAITING, 0, **LLAMA), "0", {COST: "0"}),
+    queue=(QUEUE, 200, metrics(WAITING, 13, **LLAMA), "10", {COST: "10"}),
+    no_gauge=(QUEUE, 200, metrics("x", 1), f"NoValue: no sample of {WAITING}", {COST: "1000"}),
+    failing=(QUEUE, 500, b"oom", "HTTP probe failed with statuscode: 500: oom", {COST: "1000"}),
+    model=(LOADED, 200, models("meta-llama/Llama-3-8B"), "meta-llama/Llama-3-8B", {MODEL: "Llama-3-8B"}),
+    no_model=(LOADED, 200, models(), "NoValue: .data[0].id: no 0", {}),
+    idle=(NOTEBOOKS, 200, notebook(0), "0", {SAFE: "true"}),
+    kernels=(NOTEBOOKS, 200, notebook(2), ".kernels 2 > max 0", {SAFE: "false"}),
+    up=(JAVA, 200, b'{"status":"UP"}', "UP", {HEALTH: "UP"}),
+    out_of_service=(
+        JAVA, 503, b'{"status":"OUT_OF_SERVICE","components":{"db":{"status":"DOWN"}}}',
+        "OUT_OF_SERVICE", {HEALTH: "OUT_OF_SERVICE"},
+    ),
+    no_endpoint=(
+        JAVA, 404, b'{\n "error": "Not Found"\n}',
+        'HTTP probe failed with statuscode: 404, not in statusCodes 200, 503: { "error": "Not Found" }', {HEALTH: "NONE"},
+    ),
+    busy=(WORKERS, 200, metrics("jobs_in_progress", 4), "jobs_in_progress 4 > max 0", {BUSY: "true"}),
+    drained=(WORKERS, 200, metrics("jobs_in_progress", 0), "0", {BUSY: "false"}),
+    without_jobs=(WORKERS, 200, metrics("x", 1), "0", {BUSY: "false"}),
+    empty_page=(WORKERS, 200, b"", "NoValue: the text is empty", {}),
+)  # fmt: skip
+async def test_a_recipe_marks_the_pod_by_what_the_program_sends(
+    heading: str, status: int, body: bytes, message: str, marks: Json
+) -> None:
+    async with serving(answering(response(status, body))) as server:
+        assert await attempt(recipe(heading), port=server.port) == (message, marks)
+
+
+@pytest.mark.parametrize("heading", [QUEUE, LOADED, NOTEBOOKS, JAVA, WORKERS])
+async def test_a_recipe_without_its_program_is_failed(heading: str) -> None:
+    message, marks = await attempt(recipe(heading), port=free_port())
+
+    assert message.endswith("connection refused")
+    assert marks
+
+
+def test_a_marker_of_a_recipe_has_at_most_twenty_lines() -> None:
+    for heading in (QUEUE, LOADED, NOTEBOOKS, JAVA, WORKERS, POSTGRES, REDIS):
+        assert len(block("recipes.md", heading).text.splitlines()) <= 20, heading
+
+
+POSTGRES = "Databases: ready, and which role"
+REDIS = "Redis: the role as label"
+
+
+@contextmanager
+def process(*command: str, **options: Any) -> Iterator[None]:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, **options) as running:
+        try:
+            yield
+        finally:
+            running.terminate()
+
+
+async def eventually(marker: CompiledMarker, commands: LocalCommands, marks: Json) -> str:
+    """The message with which the probe has these marks."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        message, found = await attempt(marker, commands=commands)
+        if found == marks:
+            return message
+        assert time.monotonic() < deadline, (message, found)
+        await asyncio.sleep(0.1)
+
+
+async def test_the_role_of_redis_follows_replicaof(tmp_path: Path) -> None:
+    server = shutil.which("redis-server") or pytest.skip("no redis-server: apt-get install redis-server")
+    port = free_port()
+    commands = LocalCommands(REDISCLI_AUTH="")
+    marker = at_port_of_redis(recipe(REDIS), port)
+    message, marks = await attempt(marker, commands=commands)
+    assert "Connection refused" in message
+    assert marks == {STORE: "none"}
+    with process(server, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)):
+        assert await eventually(marker, commands, {STORE: "master"}) == "master"
+        subprocess.run(["redis-cli", "-p", str(port), "replicaof", "127.0.0.1", "1"], check=True)
+        assert await eventually(marker, commands, {STORE: "slave"}) == "slave"
+
+
+def at_port_of_redis(marker: CompiledMarker, port: int) -> CompiledMarker:
+    """The recipe with `-p`, as a machine has other servers."""
+    (probe,) = marker.probes
+    action = probe.container_probe.probe.exec
+    assert action is not None
+    program, *arguments = action.command
+    moved = msgspec.structs.replace(action, command=(program, "-p", str(port), *arguments))
+    numbers = msgspec.structs.replace(probe.container_probe.probe, exec=moved)
+    entry = msgspec.structs.replace(probe.container_probe, probe=numbers)
+    return msgspec.structs.replace(marker, probes=(probe._replace(container_probe=entry),))
+
+
+@contextmanager
+def folder_of(user: str) -> Iterator[Path]:
+    """A folder that this user owns; those of pytest are closed to others."""
+    with tempfile.TemporaryDirectory() as name:
+        if os.geteuid() == 0:
+            shutil.chown(name, user)
+        yield Path(name)
+
+
+async def test_the_role_of_postgres_follows_recovery() -> None:
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not programs:
+        pytest.skip("no PostgreSQL: apt-get install postgresql")
+    port = free_port()
+    commands = LocalCommands(
+        PATH=f"{programs[-1]}:{os.environ['PATH']}",
+        PGHOST="127.0.0.1",
+        PGPORT=str(port),
+        PGUSER="postgres",
+        PGDATABASE="postgres",
+    )
+    marker = recipe(POSTGRES)
+    assert await attempt(marker, commands=commands) == ("exit code 2", {DB: "replica"})
+    # PostgreSQL does not run as root.
+    user: dict[str, Any] = {"user": "postgres", "cwd": "/"} if os.geteuid() == 0 else {}
+    with folder_of("postgres") as folder:
+        data = str(folder / "data")
+        initdb = (str(programs[-1] / "initdb"), "-D", data, "-A", "trust", "-N", "-U", "postgres")
+        subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, **user)
+        server = (str(programs[-1] / "postgres"), "-D", data, "-p", str(port), "-k", data)
+        with process(*server, **user):
+            assert await eventually(marker, commands, {DB: "primary"}) == "f"
+        (folder / "data" / "standby.signal").touch()
+        with process(*server, **user):
+            message = ""
+            while message != "no line matches regex '^f$'":  # it starts
+                message = await eventually(marker, commands, {DB: "replica"})
+                await asyncio.sleep(0.1)
