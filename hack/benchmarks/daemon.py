@@ -7,10 +7,11 @@ sleep. The probes connect to servers of the benchmark, which note the time; exec
 import asyncio
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -33,7 +34,7 @@ END_SECONDS = 60.0
 WARM_UP_SECONDS = 3.0
 PERIOD_SECONDS = 1
 
-LOADS = ("mixed", "exec", "tcp")
+LOADS = ("mixed", "exec", "tcp", "values")
 
 OURS = (
     f"{sys.executable} -m kruise_probe daemon --kubeconfig {{kubeconfig}} --node-name {{node}} "
@@ -63,12 +64,16 @@ class _ProbedPod(NamedTuple):
     uid: str
 
 
+METRICS_BYTES = 200_000
+
+
 class ProbeEntry(NamedTuple):
-    """A probe: which pod, its name, and the wire form of its handler."""
+    """A probe: which pod, its name, the wire form of its handler, and of its fields beside it."""
 
     pod: int
     name: str
     handler: dict[str, Any]
+    beside: Mapping[str, Any] = MappingProxyType({})
 
 
 async def measure(options: DaemonBench) -> list[Row]:
@@ -235,6 +240,7 @@ class _DaemonRun:
                 "mixed": lambda: self._tcp_and_http(daemon, 300),
                 "exec": lambda: self._exec(daemon, 15),
                 "tcp": lambda: self._tcp_at_rates(daemon),
+                "values": lambda: self._values(daemon, 50),
             }
             for name, run in runs.items():
                 if name in self._options.loads:
@@ -259,6 +265,7 @@ class _DaemonRun:
                     "name": f"bench#{each.name}",
                     "containerName": "main",
                     "probe": each.handler | numbers,
+                    **each.beside,
                 }
                 for each in listed
             ]
@@ -387,6 +394,22 @@ class _DaemonRun:
                 more=lateness,
                 started=open_ports.arrivals.clear,
             )
+
+    async def _values(self, daemon: Measured, count: int) -> None:
+        """A metric at the end of 200 KB, beside a body of one line with the same number of probes."""
+        lines = [f'other_{n}{{a="b",le="{n}"}} {n}' for n in range(METRICS_BYTES // 32)]
+        metrics = "\n".join([*lines, "queue 3.0", ""]).encode()
+        extract = {"extract": {"metric": {"name": "queue"}, "step": "5"}}
+        for what, body, beside in (("one line", b"3\n", {}), ("200 KB", metrics, extract)):
+            async with pages(self._host) as site:
+                site.body = body
+                handler = {"httpGet": {"port": site.port, "path": "/", "scheme": "HTTP"}}
+                await self._load(
+                    daemon,
+                    f"{count} httpGet of {what} a second",
+                    [ProbeEntry(n, f"value-{n}", handler, beside) for n in range(count)],
+                    per_second=count,
+                )
 
     async def _exec(self, daemon: Measured, count: int) -> None:
         entries = [

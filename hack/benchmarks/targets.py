@@ -73,6 +73,7 @@ class Pages:
         self._waiting: set[str] = set()
         self.responded: dict[str, float] = {}
         self.requests = 0
+        self.body = b"idle"
 
     def flip(self, path: str) -> None:
         self._failing ^= {path}
@@ -84,7 +85,7 @@ class Pages:
             self._waiting.discard(path)
             self.responded[path] = asyncio.get_running_loop().time()
         failing = path in self._failing
-        body = b"busy" if failing else b"idle"
+        body = b"busy" if failing else self.body
         status = b"500 Internal Server Error" if failing else b"200 OK"
         head = b"HTTP/1.1 %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
         return head % (status, len(body)) + body

@@ -20,7 +20,7 @@ STEPS: Final = Kind(
     Reason.ATTEMPT_QUEUED,
     "thread",
     "threads",
-    "TLS handshake or search",
+    "search or TLS handshake",
     "use a certificate chain of common keys, or a smaller pattern",
     "move the pod to another node",
 )
@@ -68,7 +68,7 @@ class Threads:
             async with asyncio.timeout_at(deadline):
                 await place.wait()
         except BaseException as error:
-            text = self._places.describe(place)
+            _, _, text = self._places.describe(place).partition(": ")
             self._places.release(place)
             if isinstance(error, TimeoutError):
                 raise CouldNotProbe(Reason.ATTEMPT_QUEUED, text) from None

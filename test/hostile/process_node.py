@@ -51,12 +51,24 @@ class ProcessNode:
         how: Json = {"exec": {"command": ["check", name]}} if script else {}
         self.add_pod(name, [{**how, "periodSeconds": 1, **(probe or {})}])
 
-    def add_pod(self, name: str, probes: list[Json], *, namespace: str = "default") -> None:
-        """Starts a pod, and adds its probes to what `write_spec` writes next."""
+    def add_pod(
+        self,
+        name: str,
+        probes: list[Json],
+        *,
+        namespace: str = "default",
+        beside: Json | None = None,
+    ) -> None:
+        """Starts a pod, and adds its probes to what `write_spec` writes next, each with the fields `beside` it."""
         uid = f"uid-{name}"
         self.runtime.start(uid, ip=ADDRESS)
         entries = [
-            {"name": f"marker#probe{number or ''}", "containerName": "main", "probe": probe}
+            {
+                "name": f"marker#probe{number or ''}",
+                "containerName": "main",
+                "probe": probe,
+                **(beside or {}),
+            }
             for number, probe in enumerate(probes)
         ]
         self._entries[name] = spec_entry(name, uid, entries, namespace=namespace, ip=ADDRESS)

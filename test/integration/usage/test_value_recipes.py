@@ -26,7 +26,6 @@ from support.patience import PATIENCE_SECONDS
 from support.scripted_server import answering, serving
 from support.wire import Json
 
-from kruise_probe.api.pods import Mark
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import ContainerProbe, ContainerProbeState, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
@@ -199,6 +198,10 @@ def process(*command: str, **options: Any) -> Iterator[None]:
             running.terminate()
 
 
+def run_command(*command: str, **options: Any) -> None:
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **options)
+
+
 async def eventually(marker: CompiledMarker, commands: LocalCommands, marks: Json) -> str:
     """The message with which the probe has these marks."""
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -211,16 +214,21 @@ async def eventually(marker: CompiledMarker, commands: LocalCommands, marks: Jso
 
 
 async def test_the_role_of_redis_follows_replicaof(tmp_path: Path) -> None:
-    server = shutil.which("redis-server") or pytest.skip("no redis-server: apt-get install redis-server")
+    server = shutil.which("redis-server") or pytest.skip(
+        "no redis-server: apt-get install redis-server"
+    )
     port = free_port()
     commands = LocalCommands(REDISCLI_AUTH="")
     marker = at_port_of_redis(recipe(REDIS), port)
     message, marks = await attempt(marker, commands=commands)
     assert "Connection refused" in message
     assert marks == {STORE: "none"}
-    with process(server, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)):
+    with process(
+        server, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)
+    ):
         assert await eventually(marker, commands, {STORE: "master"}) == "master"
-        subprocess.run(["redis-cli", "-p", str(port), "replicaof", "127.0.0.1", "1"], check=True)
+        command = ("redis-cli", "-p", str(port), "replicaof", "127.0.0.1", "1")
+        await asyncio.to_thread(run_command, *command)
         assert await eventually(marker, commands, {STORE: "slave"}) == "slave"
 
 
@@ -245,8 +253,11 @@ def folder_of(user: str) -> Iterator[Path]:
         yield Path(name)
 
 
+POSTGRES_PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+
+
 async def test_the_role_of_postgres_follows_recovery() -> None:
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    programs = POSTGRES_PROGRAMS
     if not programs:
         pytest.skip("no PostgreSQL: apt-get install postgresql")
     port = free_port()
@@ -264,7 +275,7 @@ async def test_the_role_of_postgres_follows_recovery() -> None:
     with folder_of("postgres") as folder:
         data = str(folder / "data")
         initdb = (str(programs[-1] / "initdb"), "-D", data, "-A", "trust", "-N", "-U", "postgres")
-        subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, **user)
+        await asyncio.to_thread(run_command, *initdb, **user)
         server = (str(programs[-1] / "postgres"), "-D", data, "-p", str(port), "-k", data)
         with process(*server, **user):
             assert await eventually(marker, commands, {DB: "primary"}) == "f"
