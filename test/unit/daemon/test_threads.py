@@ -59,7 +59,9 @@ async def test_cancelled_step_keeps_its_thread_and_an_attempt_without_one_has_no
     for task in slow:
         task.cancel()
     await asyncio.wait(slow)
-    with pytest.raises(CouldNotProbe, match="^AttemptQueued: no thread to run the search or TLS handshake"):
+    with pytest.raises(
+        CouldNotProbe, match="^AttemptQueued: no thread to run the search or TLS handshake"
+    ):
         await steps.run_at_once("quiet", 0.05)
     steps.end.set()
     assert await steps.run_at_once("quiet", PATIENCE_SECONDS)
