@@ -60,7 +60,7 @@ async def test_cancelled_step_keeps_its_thread_and_an_attempt_without_one_has_no
         task.cancel()
     await asyncio.wait(slow)
     with pytest.raises(
-        CouldNotProbe, match="^AttemptQueued: no thread to run the search or TLS handshake"
+        CouldNotProbe, match=r"^AttemptQueued: no thread to run the search or TLS handshake"
     ):
         await steps.run_at_once("quiet", 0.05)
     steps.end.set()
