@@ -104,12 +104,14 @@ def put_application_marker(world: World, variant: int) -> None:
     """Create the marker. `variant` is the seed of its numbers and policies."""
     if world.get(MARKERS, MARKER) is not None:
         return
-    body = marker_wire(MARKER, probes=list(_probes(Random(variant), Random(f"stale {variant}"))))
+    body = marker_wire(MARKER, probes=list(_probes(Random(variant), variant)))
     body["metadata"] = {"name": MARKER}
     world.post(MARKERS.path(NAMESPACE), body)
 
 
-def _probes(random: Random, stale: Random) -> Iterator[Json]:
+def _probes(random: Random, variant: int) -> Iterator[Json]:
+    stale = Random(f"stale {variant}")
+    criteria = Random(f"criteria {variant}")
     for name, handler in HANDLERS.items():
         states = {"Succeeded": "up", "Failed": "down"}
         if random.random() < 0.5:
@@ -128,6 +130,10 @@ def _probes(random: Random, stale: Random) -> Iterator[Json]:
         )
         wire["whenTerminating"] = random.choice(["Keep", "Probe"])
         wire["whenStale"] = stale.choice(["Keep", "Unknown", "Unknown"])
+        if "exec" in handler and criteria.random() < 0.5:
+            # A success prints "fine" and ends with 0, a failure ends with 1.
+            wire["extract"] = {"regex": "f(.*)e"}
+            wire["successWhen"] = {"exitCodes": [0, 2], "regex": "^fine$"}
         yield wire
 
 
