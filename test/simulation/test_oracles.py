@@ -94,7 +94,7 @@ CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
             *(PlanStep(5.0, "cut_streams", (each,)) for each in ("manager-1", "manager-2")),
             *EDITS,
         ),
-        replace(Reflector, "_record_end", returning(None)),
+        replace(Reflector, "_is_version_invalid", returning(False)),
     ),
     "entries that are written at every resync": (
         "nothing is written at rest",
