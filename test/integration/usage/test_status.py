@@ -227,9 +227,10 @@ async def test_watch_scrolls_by_keys_and_q_ends_it(
             POD.partition("---")[2]
             .replace("name: marker", f"name: broken-{number}")
             .replace("containerName: main", "containerName: mian")
+            .replace("name: checked", "name: lost")
             .replace("example.com/checked", f"example.com/broken-{number}")
         )
-    await ns.explained("web", "ContainerNotFound")
+    await ns.explained("web", "ContainerNotFound", probe="lost")
     async with on_terminal(playground, ns, "xterm", lines, columns) as (process, terminal, _, keys):
         output = await read_until(terminal, "q ends")
         assert "broken-0" in output
