@@ -53,8 +53,11 @@ class Threads:
         self._start_thread()
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._jobs.put(_Job(step, place, done))
-        async with asyncio.timeout_at(deadline):
-            return await done
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await done
+        finally:
+            del done  # its error has this frame and the text of the pod, so they would stay until a garbage collection
 
     def _start_thread(self) -> None:
         """Start one if all are in use."""
@@ -86,6 +89,7 @@ class Threads:
             # The loop may have ended before the step.
             with contextlib.suppress(RuntimeError):
                 job.done.get_loop().call_soon_threadsafe(self._end, job, succeeded, error)
+            del job, error  # while the thread waits
 
     def _end(self, job: _Job, succeeded: bool, error: Exception | None) -> None:
         self._places.release(job.place)
