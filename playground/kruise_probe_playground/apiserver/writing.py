@@ -41,6 +41,9 @@ class Editor:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._unstored_defaults: set[str] = set()
+        """The uids of new objects with a default of the status, which a real server sets whenever it reads them. It stores
+        the default with the first update, so that this one changes the object in any case."""
 
     def create(
         self,
@@ -70,6 +73,7 @@ class Editor:
         )
         if kind.has_generation:
             metadata["generation"] = 1
+        had_status = "status" in new
         kind.rules.prepare_for_create(new)
         _check(
             kind,
@@ -86,6 +90,8 @@ class Editor:
         key = NamespacedName(namespace, metadata["name"])
         if key in self._registry.collection(kind).objects:
             raise failures.already_exists(kind.target(key.name))
+        if kind.custom and "status" in new and not had_status:
+            self._unstored_defaults.add(metadata["uid"])
         return self._registry.commit(kind, new, None)
 
     def replace(
@@ -136,7 +142,8 @@ class Editor:
             new,
             _update_problems(kind, new, old, sent),
         )
-        if not same_but_for_times(old, new):
+        if stored.uid in self._unstored_defaults or not same_but_for_times(old, new):
+            self._unstored_defaults.discard(stored.uid)
             ended = "deletionTimestamp" in metadata and not metadata.get("finalizers")
             waits = metadata.get("deletionGracePeriodSeconds") or kind.plural == "namespaces"
             store = self._registry.remove if ended and not waits else self._registry.commit
