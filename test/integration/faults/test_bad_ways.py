@@ -136,10 +136,12 @@ async def test_100_pods_change_over_few_connections(
             )
 
         async def has_reported() -> bool:
-            return manager.times_logged("requests wait for one that is free") == 1
+            begun = manager.times_logged("requests wait for one that is free")
+            ended = manager.times_logged("connections to the API server can be opened again")
+            return begun == ended + 1
 
         if max_open == 7:
-            await manager.until("reports it once", has_reported)
+            await manager.until("reports once that requests wait", has_reported)
 
 
 def context_of(pair: IssuedCertificate) -> ssl.SSLContext:
