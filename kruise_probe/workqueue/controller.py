@@ -22,6 +22,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from kruise_probe.api.errors import KubeError, retry_after_seconds
+from kruise_probe.api.times import loop_time
 from kruise_probe.workqueue.metrics import ReconcileMetrics, publish
 from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.steps import measured
@@ -30,6 +31,10 @@ from kruise_probe.workqueue.turns import Priority
 K = TypeVar("K", bound=Hashable)
 
 RECONCILE_TIMEOUT_SECONDS: Final = 30.0
+
+SLOW_SECONDS: Final = 5.0
+SLOW_LOG_SECONDS: Final = 60.0
+"""A reconcile that took longer than `SLOW_SECONDS` is logged, one in this time: keys of its group may wait for it."""
 
 SLICE_SECONDS: Final = 0.005
 """In a pass of the event loop, all workers of a controller begin reconciles for this time only. Timers, watches and
@@ -75,6 +80,7 @@ class Controller(Generic[K]):
         self._queue = queue
         self._reconcile = reconcile
         self._workers = workers
+        self._log_slow_after = -math.inf
         self._turn = asyncio.Lock()
         self._slice_ends_at = -math.inf
         self._metrics = ReconcileMetrics(self.name)
@@ -104,7 +110,7 @@ class Controller(Generic[K]):
                 if started_at >= self._slice_ends_at:
                     await self._begin_slice()
                     started_at = time()
-                await self._handle(key, priority)
+                await self._handle(key, priority, started_at)
             finally:
                 self._queue.done(key)
                 self._metrics.active_workers.dec()
@@ -118,7 +124,7 @@ class Controller(Generic[K]):
                 await asyncio.sleep(0)
                 self._slice_ends_at = time() + SLICE_SECONDS
 
-    async def _handle(self, key: K, priority: Priority) -> None:
+    async def _handle(self, key: K, priority: Priority, started_at: float) -> None:
         bind_contextvars(
             request=str(key),
             reconcile_id=f"{_run_id}-{next(_reconcile_numbers)}",
@@ -135,6 +141,7 @@ class Controller(Generic[K]):
             self._metrics.error.inc()
             self._log_retry(key, error, timed_out=deadline.expired())
         else:
+            self._log_if_slow(started_at)
             self._handle_success(key, priority, result)
 
     def _record_slow_step(self, cpu_seconds: float) -> None:
@@ -154,6 +161,17 @@ class Controller(Generic[K]):
             return
         self._queue.add_after(key, result.requeue_after_seconds, priority)
         self._metrics.requeue_after.inc()
+
+    def _log_if_slow(self, started_at: float) -> None:
+        now = loop_time()
+        if now - started_at < SLOW_SECONDS or now < self._log_slow_after:
+            return
+        self._log_slow_after = now + SLOW_LOG_SECONDS
+        _log.warning(
+            "reconcile was slow: an admission webhook or the API server held its requests",
+            seconds=round(now - started_at, 1),
+            keys_waiting=len(self._queue),
+        )
 
     def _log_retry(self, key: K, error: Exception, *, timed_out: bool) -> None:
         failures = self._queue.num_requeues(key)

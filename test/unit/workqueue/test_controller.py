@@ -296,3 +296,18 @@ async def test_metrics_show_active_workers_and_their_maximum(queue: WorkQueue[st
         await asyncio.sleep(1)
         assert metric("controller_runtime_active_workers", controller=NAME) == 0
     assert metric("controller_runtime_reconcile_time_seconds_count", controller=NAME) >= 2
+
+
+async def test_one_slow_reconcile_a_minute_is_logged(
+    queue: WorkQueue[str], logged: LogCapture
+) -> None:
+    async def wait(_key: str) -> None:
+        await asyncio.sleep(10)
+
+    for key in range(9):
+        queue.add(str(key))
+    await consume(queue, wait, seconds=100, workers=1)
+    assert [(entry["seconds"], entry["keys_waiting"]) for entry in problems(logged)] == [
+        (10.0, 8),
+        (10.0, 2),
+    ]
