@@ -73,7 +73,7 @@ class RoleId(NamedTuple):
 
 
 class HolderChange(NamedTuple):
-    """A role that moved. `old` is empty if nobody carried its marks before."""
+    """A role that moved. `old` is empty if no pod carried its marks before."""
 
     marker: NamespacedName
     text: str
