@@ -93,7 +93,7 @@ def _role_lines(
 ) -> Iterator[str]:
     """One line for each role: `role=primary  db-1 (since 4m)  held off: db-0`."""
     for role in roles:
-        text = ", ".join(role.holders) or "nobody"
+        text = ", ".join(role.holders) or "no holder"
         if role.since:
             epoch = "" if role.epoch is None else f", epoch {role.epoch}"
             text += f" (since {age(role.since, now)}{epoch})"

@@ -123,8 +123,12 @@ class _Namespace:
             if item is None:
                 candidates += self._sets.values()
             else:
-                candidates += self._sets_with.get(item, ())
+                candidates += self.sets_with(item)
         return [found for found in candidates if marker.selector.matches(found.labels)]
+
+    def sets_with(self, item: _Item) -> Iterable[LabelSet]:
+        """The label sets with this label, whoever selects them."""
+        return self._sets_with.get(item, ())
 
     def count_keys(self, marker: CompiledMarker, by: int) -> None:
         """Add or remove the keys of a marker. Those that no other mentions split or merge label sets."""
@@ -215,9 +219,13 @@ class Matching:
 
         The empty value includes pods without the label, and an empty label all pods.
         """
+        namespace = self._namespaces.get(marker.key.namespace)
+        if namespace is None:
+            return []
+        candidates = namespace.sets_with((label, value)) if value else namespace.selected_by(marker)
         pods: list[Pod] = []
-        for found in self.label_sets_of(marker):
-            if not label or found.labels.get(label, "") == value:
+        for found in candidates:
+            if found.labels.get(label, "") == value and marker.selector.matches(found.labels):
                 pods += found.pods.values()
         return pods
 

@@ -1,5 +1,6 @@
 """Which markers are considered for a pod, kept by label set while markers and pods come, change and go."""
 
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -106,6 +107,11 @@ def test_the_index_is_that_of_a_search_after_every_change(steps: list[Any]) -> N
                 each.name for each in cluster.pods.values() if of.selector.matches(each.labels)
             }
             assert found == expected
+            for key, value in product(of.label_keys, ("", *VALUES)):
+                group = {each.name for each in cluster.matching.group_of(of, key, value)}
+                assert group == {
+                    name for name in expected if cluster.pods[name].labels.get(key, "") == value
+                }
 
 
 @given(st.lists(st.integers(1, 32), min_size=1, max_size=120), st.randoms())
