@@ -11,7 +11,6 @@ from benchmarks import daemon as daemon_bench
 from benchmarks import events as events_bench
 from benchmarks import latency as latency_bench
 from benchmarks import manager as manager_bench
-from benchmarks import path as path_bench
 from benchmarks import scale as scale_bench
 from benchmarks.reporting import Row, medians, progress, table
 
@@ -167,13 +166,6 @@ def daemon(runs: int, cmd: str, **options: Any) -> None:
     """A daemon with containers of a real node (needs root for the runtime's socket)."""
     bench = daemon_bench.DaemonBench(command=cmd, **options)
     _repeat(runs, lambda: daemon_bench.measure(bench))
-
-
-@main.command()
-@click.option("--files/--no-files", default=True, help="Also list the functions of each file.")
-def path(files: bool) -> None:
-    """The calls and files of the way of one result, in the daemon and in the manager."""
-    asyncio.run(path_bench.measure(files=files))
 
 
 @main.command()

@@ -9,13 +9,14 @@ success 1, failure 3). Scheme and path may be absent; a host and HTTP/2 are refu
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from kruise_probe.api.fields import Field, Rule, Use, literal, rule
-from kruise_probe.api.meta import ApiObject, Resource, as_is
+from kruise_probe.api.meta import ApiObject, NamespacedName, Resource, as_is
+from kruise_probe.api.names import OS_LABEL, VIRTUAL_NODE_LABEL, VIRTUAL_NODE_VALUE
 from kruise_probe.api.problems import ErrorKind, Problem, violation
 
 MAX_TIMEOUT_SECONDS: Final = 3600
@@ -380,8 +381,47 @@ def _effective(number: int | None, most: int = MAX_SECONDS) -> int:
     return min(max(number or 1, 1), most)
 
 
-class Node(ApiObject, frozen=True):
-    """Only its existence, uid and labels are used."""
+class _NodeMeta(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    labels: Mapping[str, str] = {}
+
+
+class NodeWire(msgspec.Struct, frozen=True, gc=False):
+    """A decoded Node before `project_node`. Its annotations, which may have many kilobytes, are skipped."""
+
+    metadata: _NodeMeta
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """What decisions read of a Node.
+
+    Attributes:
+        is_virtual: it represents a serverless provider, and has no daemon and no NodePodProbe.
+        is_windows: it runs Windows, where our daemon does not run.
+    """
+
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    is_virtual: bool = False
+    is_windows: bool = False
+
+    @property
+    def key(self) -> NamespacedName:
+        return NamespacedName("", self.name)
+
+
+def project_node(wire: NodeWire) -> Node:
+    meta = wire.metadata
+    return Node(
+        meta.name,
+        meta.uid,
+        meta.resource_version,
+        meta.labels.get(VIRTUAL_NODE_LABEL) == VIRTUAL_NODE_VALUE,
+        meta.labels.get(OS_LABEL) == "windows",
+    )
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -403,8 +443,8 @@ NODES: Final = Resource(
     "v1",
     "nodes",
     "Node",
-    wire=Node,
-    project=as_is,
+    wire=NodeWire,
+    project=project_node,
     namespaced=False,
 )
 EVENTS: Final = Resource(

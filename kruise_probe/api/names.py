@@ -24,6 +24,7 @@ LAST_APPLIED_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configurati
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 VIRTUAL_NODE_LABEL: Final = "type"
 VIRTUAL_NODE_VALUE: Final = "virtual-kubelet"
+OS_LABEL: Final = "kubernetes.io/os"
 
 MANAGER_FIELD_MANAGER: Final = "kruise-probe-manager"
 DAEMON_FIELD_MANAGER: Final = "kruise-probe-daemon"

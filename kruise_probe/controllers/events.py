@@ -20,7 +20,6 @@ from kruise_probe.controllers.backlog import Visit
 from kruise_probe.controllers.claims import claims_of
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.indexes import PodResultChange, ProbesChange, ResultsChange
-from kruise_probe.controllers.limits import is_virtual
 from kruise_probe.controllers.marking import stale_message_of
 from kruise_probe.controllers.matching import Considered
 from kruise_probe.controllers.relevance import (
@@ -119,7 +118,8 @@ class PodEvents(_Events):
 
     def _record_provider_result(self, old: Pod, new: Pod) -> None:
         """On a virtual node the provider writes the conditions."""
-        if old.conditions == new.conditions or not is_virtual(self._state.node(new.node)):
+        node = self._state.node(new.node)
+        if node is None or not node.is_virtual or old.conditions == new.conditions:
             return
         if _statuses(old) != _statuses(new):
             change = ResultsChange(PodResultChange.STATE)
@@ -200,18 +200,18 @@ class NodeEvents(_Events):
 
     def on_update(self, old: Node, new: Node) -> None:
         if old is new:  # a resync
-            self._queues.enqueue_node(new.key.name, resynced=True)
-            self._queues.daemons.add(new.key.name)
-        elif old.uid != new.uid or is_virtual(old) != is_virtual(new):
+            self._queues.enqueue_node(new.name, resynced=True)
+            self._queues.daemons.add(new.name)
+        elif old.uid != new.uid or old.is_virtual != new.is_virtual:
             self._enqueue_all(new)
 
     def on_delete(self, last_known: Node) -> None:
         self._enqueue_all(last_known)
 
     def _enqueue_all(self, node: Node) -> None:
-        self._queues.enqueue_node(node.key.name)
-        self._queues.daemons.add(node.key.name)
-        self._state.enqueue_pods_on(node.key.name)
+        self._queues.enqueue_node(node.name)
+        self._queues.daemons.add(node.name)
+        self._state.enqueue_pods_on(node.name)
 
 
 class NodePodProbeEvents(_Events):

@@ -6,7 +6,6 @@ A probe that is left out is not in NodePodProbe.spec. Its condition on the pod b
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kruise_probe.api.core import Node
 from kruise_probe.api.labels import MAX_ANNOTATION_BYTES, annotation_bytes
 from kruise_probe.api.names import (
     REASON_ANNOTATIONS_FULL,
@@ -18,8 +17,6 @@ from kruise_probe.api.names import (
     REASON_TOO_MANY_MARKERS,
     REASON_TOO_MANY_PROBES,
     SERVERLESS_MARKERS_ANNOTATION,
-    VIRTUAL_NODE_LABEL,
-    VIRTUAL_NODE_VALUE,
 )
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import (
@@ -29,8 +26,6 @@ from kruise_probe.api.v1alpha1 import (
     PROBES_PER_POD,
 )
 from kruise_probe.controllers.compiled import ENTRY_BYTES, CompiledMarker
-
-OS_LABEL: Final = "kubernetes.io/os"
 
 REPORTED_PROBES: Final = 256
 """Maximum number of left-out probes whose conditions are written. It bounds the size of the pod's status."""
@@ -115,18 +110,6 @@ def is_probed(pod: Pod) -> bool:
 def may_have_entry(pod: Pod) -> bool:
     """Whether a pod may be in a NodePodProbe: as `is_probed`, but it may be terminating (`whenTerminating: Probe`)."""
     return not pod.finished and bool(pod.node) and not pod.mirror and pod.initialized
-
-
-def is_virtual(node: Node | None) -> bool:
-    """Whether a node is virtual: it represents a serverless provider and has no daemon and no NodePodProbe."""
-    if node is None:
-        return False
-    return node.metadata.labels.get(VIRTUAL_NODE_LABEL) == VIRTUAL_NODE_VALUE
-
-
-def is_windows(node: Node) -> bool:
-    """Whether a node runs Windows, where our daemon does not run."""
-    return node.metadata.labels.get(OS_LABEL) == "windows"
 
 
 def has_no_place_in_annotations(pod: Pod, marker: CompiledMarker) -> bool:

@@ -40,7 +40,7 @@ from kruise_probe.controllers.conditions import (
     marker_status,
 )
 from kruise_probe.controllers.counts import StatusCounts
-from kruise_probe.controllers.limits import TOO_MANY_MARKERS, is_probed, is_windows
+from kruise_probe.controllers.limits import TOO_MANY_MARKERS, is_probed
 from kruise_probe.controllers.matching import LabelSet
 from kruise_probe.controllers.readiness import Stopwatches
 from kruise_probe.controllers.state import State
@@ -160,7 +160,7 @@ class MarkerReconciler:
         windows: set[str] = set()
         for name in counts.of_daemon(NO_DAEMON):
             node = self._state.node(name)
-            if node is not None and is_windows(node):
+            if node is not None and node.is_windows:
                 windows.add(name)
         foreign = self._state.foreign.of(counts.compiled.key, loop_time())
         groups = self._state.roles.problems_of(counts.compiled)

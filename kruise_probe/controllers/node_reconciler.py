@@ -25,7 +25,6 @@ from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.budget import fit_steps
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import is_virtual
 from kruise_probe.controllers.plan import plan_steps
 from kruise_probe.controllers.state import State, WrittenSpec
 from kruise_probe.workqueue.slices import Slices
@@ -55,7 +54,7 @@ class NodeReconciler:
     async def reconcile(self, name: str) -> None:
         node = self._state.node(name)
         stored = self._state.node_pod_probes.get(NamespacedName("", name))
-        if node is None or is_virtual(node):
+        if node is None or node.is_virtual:
             await self._delete(stored)
             self._record(name, None)
             return
@@ -130,7 +129,7 @@ class NodeReconciler:
 
     async def _create(self, node: Node, wanted: tuple[PodProbe, ...]) -> NodePodProbe:
         body = NODE_POD_PROBES.encode(
-            metadata={"name": node.metadata.name, "ownerReferences": [_owner(node)]},
+            metadata={"name": node.name, "ownerReferences": [_owner(node)]},
             spec={"podProbes": wanted} if wanted else {},
         )
         return await self._client.create(NODE_POD_PROBES, body)
@@ -195,4 +194,4 @@ def _is_current(
 
 
 def _owner(node: Node) -> OwnerReference:
-    return OwnerReference("v1", "Node", node.metadata.name, node.uid)
+    return OwnerReference("v1", "Node", node.name, node.uid)

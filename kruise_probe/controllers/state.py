@@ -45,7 +45,6 @@ from kruise_probe.controllers.limits import (
     NOTHING_LEFT_OUT,
     LeftOut,
     is_probed,
-    is_virtual,
     left_out_of,
     may_leave_out,
     reported_without_room,
@@ -364,8 +363,8 @@ class State:
         """The results of `pod`, for which `markers` are considered; those of a finished pod do not count any more."""
         node = self.node(pod.node)
         if node is None or pod.finished:
-            return PodResults(by_provider=is_virtual(node))
-        if is_virtual(node):
+            return PodResults(by_provider=node is not None and node.is_virtual)
+        if node.is_virtual:
             of_provider: States = {}
             if self.options.serverless:
                 of_provider = states_of_conditions(pod, claims_of(markers))

@@ -18,7 +18,6 @@ from kruise_probe.controllers.conditions import (
     VALUE_INVALID,
     listed,
 )
-from kruise_probe.controllers.limits import is_windows
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER
 from kruise_probe.controllers.roles import WAITING_FOR_POD, role_text
@@ -65,7 +64,7 @@ def daemon_link(context: ProbeContext) -> Link:
     if snapshot.has_no_daemon(node):
         text = f"no daemon runs on {node}: it has neither a Lease nor results"
         known = (snapshot.nodes or {}).get(node)
-        if known is not None and is_windows(known):
+        if known is not None and known.is_windows:
             text += ". The node runs Windows, where our daemon does not run"
         return broken("daemon", "NoDaemon", text)
     if snapshot.leases is None:

@@ -24,7 +24,6 @@ from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.daemon_leases import is_outlived, silence
 from kruise_probe.controllers.indexes import NodePodProbeIndex
-from kruise_probe.controllers.limits import is_virtual
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.roles import carried
 from kruise_probe.inspection.seen_pods import SeenPod
@@ -122,7 +121,8 @@ class Snapshot:
 
     def is_virtual(self, pod: SeenPod) -> bool:
         """Whether the pod is on a virtual node; False if nodes may not be read."""
-        return self.nodes is not None and is_virtual(self.nodes.get(pod.node))
+        node = (self.nodes or {}).get(pod.node)
+        return node is not None and node.is_virtual
 
     def pods_of(self, marker: CompiledMarker) -> list[SeenPod]:
         """The pods that `marker` selects, sorted by name: game-2 before game-10."""

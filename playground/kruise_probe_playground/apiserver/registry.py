@@ -62,7 +62,7 @@ class Registry:
         old: Stored | None,
     ) -> Stored:
         """Store an object with the next revision and send the change to the watchers."""
-        stored = kind.encode(new, self.store.revision + 1)
+        stored = kind.encode(new, self.store.revision + 1)._replace(new=old is None)
         if len(stored.body) > MAX_OBJECT_BYTES:
             raise failures.Failure(500, "", "etcdserver: request is too large")
         self.store.next_revision()

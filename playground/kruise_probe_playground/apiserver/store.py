@@ -34,6 +34,7 @@ class Stored(NamedTuple):
         fields: the values for field selectors.
         owners: uids of its owners.
         terminating: has a deletionTimestamp.
+        new: not changed since it was created.
     """
 
     key: NamespacedName
@@ -44,6 +45,7 @@ class Stored(NamedTuple):
     fields: Mapping[str, str]
     owners: tuple[str, ...] = ()
     terminating: bool = False
+    new: bool = False
 
 
 class Change(NamedTuple):

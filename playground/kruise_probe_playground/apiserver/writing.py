@@ -41,9 +41,6 @@ class Editor:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._unstored_defaults: set[str] = set()
-        """The uids of new objects with a default of the status, which a real server sets whenever it reads them. It stores
-        the default with the first update, so that this one changes the object in any case."""
 
     def create(
         self,
@@ -73,7 +70,6 @@ class Editor:
         )
         if kind.has_generation:
             metadata["generation"] = 1
-        had_status = "status" in new
         kind.rules.prepare_for_create(new)
         _check(
             kind,
@@ -90,8 +86,6 @@ class Editor:
         key = NamespacedName(namespace, metadata["name"])
         if key in self._registry.collection(kind).objects:
             raise failures.already_exists(kind.target(key.name))
-        if kind.custom and "status" in new and not had_status:
-            self._unstored_defaults.add(metadata["uid"])
         return self._registry.commit(kind, new, None)
 
     def replace(
@@ -142,8 +136,9 @@ class Editor:
             new,
             _update_problems(kind, new, old, sent),
         )
-        if stored.uid in self._unstored_defaults or not same_but_for_times(old, new):
-            self._unstored_defaults.discard(stored.uid)
+        # The real server sets the default of the status whenever it reads a new object, and stores it with the first update.
+        stores_default = stored.new and kind.custom and "status" in old
+        if stores_default or not same_but_for_times(old, new):
             ended = "deletionTimestamp" in metadata and not metadata.get("finalizers")
             waits = metadata.get("deletionGracePeriodSeconds") or kind.plural == "namespaces"
             store = self._registry.remove if ended and not waits else self._registry.commit

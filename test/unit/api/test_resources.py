@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from support.cases import cases
 
+from kruise_probe.api.core import Node
 from kruise_probe.api.meta import (
     BYTES_PER_STEP,
     MAX_DEPTH,
@@ -30,6 +31,18 @@ OURS = "/apis/apps.kruise.io/v1alpha1"
 )
 def test_paths(path: str, expected: str) -> None:
     assert path == expected
+
+
+@cases(
+    "label node",
+    virtual=("type: virtual-kubelet", Node("n", is_virtual=True)),
+    windows=("kubernetes.io/os: windows", Node("n", is_windows=True)),
+    neither=("kubernetes.io/os: linux", Node("n")),
+)
+def test_of_the_labels_and_annotations_of_a_node_two_facts_are_kept(label: str, node: Node) -> None:
+    key, _, value = label.partition(": ")
+    metadata = {"name": "n", "labels": {key: value}, "annotations": {"a": "x" * 1000}}
+    assert NODES.decode(msgspec.json.encode({"metadata": metadata})) == node
 
 
 def decoded(data: bytes) -> ListPage[Pod]:

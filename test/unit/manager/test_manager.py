@@ -12,7 +12,6 @@ from support.fake_source import FakeSource, RecordingHandler, raising
 
 from kruise_probe.api.core import LEASES, NODES, Node
 from kruise_probe.api.errors import ConnectionFailed, FatalError
-from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection
@@ -237,7 +236,7 @@ async def test_objects_are_enqueued_when_it_leads_and_at_the_interval_of_resyncs
     options: dict[str, float], resyncs: int
 ) -> None:
     source: FakeSource[Node] = FakeSource()
-    source.put(Node(ObjectMeta("n")))
+    source.put(Node("n"))
     manager = manager_of(source, **options)
     recorder = RecordingHandler()
     manager.add_informer(NODES).add_event_handler(recorder)
