@@ -16,7 +16,6 @@ import msgspec
 
 from kruise_probe.api.fields import Field, Rule, Use, literal, rule
 from kruise_probe.api.meta import ApiObject, NamespacedName, Resource, as_is
-from kruise_probe.api.names import OS_LABEL, VIRTUAL_NODE_LABEL, VIRTUAL_NODE_VALUE
 from kruise_probe.api.problems import ErrorKind, Problem, violation
 
 MAX_TIMEOUT_SECONDS: Final = 3600
@@ -419,8 +418,8 @@ def project_node(wire: NodeWire) -> Node:
         meta.name,
         meta.uid,
         meta.resource_version,
-        meta.labels.get(VIRTUAL_NODE_LABEL) == VIRTUAL_NODE_VALUE,
-        meta.labels.get(OS_LABEL) == "windows",
+        meta.labels.get("type") == "virtual-kubelet",
+        meta.labels.get("kubernetes.io/os") == "windows",
     )
 
 

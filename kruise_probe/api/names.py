@@ -22,9 +22,6 @@ MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
 LAST_APPLIED_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
-VIRTUAL_NODE_LABEL: Final = "type"
-VIRTUAL_NODE_VALUE: Final = "virtual-kubelet"
-OS_LABEL: Final = "kubernetes.io/os"
 
 MANAGER_FIELD_MANAGER: Final = "kruise-probe-manager"
 DAEMON_FIELD_MANAGER: Final = "kruise-probe-daemon"
