@@ -649,6 +649,11 @@ class PodProbeMarker(ApiObject, frozen=True):
         """Whether the marker's annotation pauses its probes on all pods."""
         return self.metadata.annotations.get(PAUSED_ANNOTATION) == "true"
 
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The conditions of its status."""
+        return self.status.conditions if self.status is not None else ()
+
 
 class PodProbe(_Wire, frozen=True):
     """All probes of one pod. Kruise's CRD requires `IP`, so it is written even if empty.
@@ -735,6 +740,11 @@ class NodePodProbe(ApiObject, frozen=True):
 
     spec: NodePodProbeSpec = NodePodProbeSpec()
     status: Annotated[NodePodProbeStatus | None, Field(open=True)] = None
+
+    @property
+    def results(self) -> tuple[PodProbeStatus, ...]:
+        """The results in its status, by pod."""
+        return self.status.pod_probe_statuses if self.status is not None else ()
 
 
 def stored_bytes(value: object) -> int:

@@ -5,7 +5,7 @@ state is Failed.
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
@@ -34,13 +34,6 @@ CAUSES: Final = {
 """By reason, in the order in which a marker reports them: what is wrong, and what to do."""
 
 _STUCK: Final = re.compile(rf"command timed out after [^(]*\({EXEC_STUCK}: ")
-
-
-class Verdicts(NamedTuple):
-    """Of one pod, by the names of probes within the marker: which have a verdict, and why others have none."""
-
-    given: tuple[str, ...] = ()
-    causes: tuple[tuple[str, str], ...] = ()
 
 
 def verdict_of(state: ContainerProbeState | None) -> tuple[bool, str]:

@@ -6,10 +6,10 @@ Source: Kruise pkg/controller/podprobemarker (status update).
 Differs: everything but observedGeneration and matchedPods. A merge patch also writes zeros.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -21,13 +21,21 @@ from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus, ProbeState
 from kruise_probe.controllers.causes import CAUSES, CONTAINER_NOT_FOUND, NO_DAEMON
 from kruise_probe.controllers.claims import ClaimConflict
-from kruise_probe.controllers.counts import StatusCounts
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.counts import (
+    NODES_BEHIND,
+    TWO_DAEMONS,
+    InState,
+    InvalidValue,
+    PodFlag,
+    Refusal,
+    StatusCounts,
+)
 from kruise_probe.controllers.foreign import ADMISSION, ForeignChange
-from kruise_probe.controllers.limits import LIMITS, NO_ROOM
+from kruise_probe.controllers.limits import LIMITS, NO_ROOM, LeftOut
 from kruise_probe.controllers.readiness import (
     CLAIMED_BY_ANOTHER,
     INVALID_SPEC,
-    Lasting,
     previous_ready,
     ready,
 )
@@ -39,13 +47,10 @@ DEGRADED: Final = "Degraded"
 
 CHANGED_BY_ANOTHER: Final = "ChangedByAnother"
 CHANGED_BY_ADMISSION: Final = "ChangedByAdmission"
-VALUE_INVALID: Final = "ValueInvalid"
-GROUP_TOO_LARGE: Final = "GroupTooLarge"
-NO_GROUP: Final = "GroupMissing"
-TWO_DAEMONS: Final = "TwoDaemons"
-WRITES_LIMITED: Final = "WritesLimited"
 MARKER_DELETING: Final = "MarkerDeleting"
 MARKER_HELD: Final = "MarkerHeld"
+NOT_MARKED: Final = "PodNotMarked"
+VALUE_INVALID: Final = "ValueInvalid"
 WARNING_REASONS: Final = frozenset(
     {
         CLAIMED_BY_ANOTHER,
@@ -61,23 +66,45 @@ LISTED: Final = 3
 """How many nodes, conflicts or errors a message lists; it counts the rest."""
 
 
-def synced(nodes_behind: AbstractSet[str], node_errors: Mapping[str, str]) -> Condition:
+class Facts(NamedTuple):
+    """What the conditions are decided from.
+
+    Attributes:
+        conflicts: those that the marker lost.
+        node_errors: by node, why the write of its NodePodProbe failed.
+        holders: by node, the processes that renew the Lease of its daemon in turns.
+        windows: nodes that run Windows, where no daemon of ours can run.
+        foreign: what others changed of the marks of this marker.
+        large_groups: by role and group, the number of pods of groups that are too large.
+        ungrouped: pods without the label that groups the pods of a role.
+    """
+
+    marker: CompiledMarker
+    counts: StatusCounts
+    conflicts: AbstractSet[ClaimConflict] = frozenset()
+    node_errors: Mapping[str, str] = MappingProxyType({})
+    holders: Mapping[str, Sequence[str]] = MappingProxyType({})
+    windows: AbstractSet[str] = frozenset()
+    foreign: Sequence[ForeignChange] = ()
+    large_groups: Mapping[str, int] = MappingProxyType({})
+    ungrouped: int = 0
+
+
+def synced(facts: Facts) -> Condition:
     """The Synced condition; nodes with an error are listed first."""
-    if not nodes_behind:
+    behind = facts.counts.on_nodes(NODES_BEHIND).keys()
+    if not behind:
         message = "Every node has the current probes of this marker."
         return Condition(SYNCED, "True", "NodesCurrent", message)
-    nodes = [
-        f"{node}: {node_errors[node]}" if node in node_errors else node
-        for node in sorted(nodes_behind, key=lambda node: (node not in node_errors, node))
-    ]
+    errors = facts.node_errors
+    nodes = [f"{node}: {errors[node]}" for node in sorted(behind & errors.keys())]
+    nodes += sorted(behind - errors.keys())
     do_not = "NodePodProbes do not" if len(nodes) > 1 else "NodePodProbe does not"
-    return Condition(
-        SYNCED,
-        "False",
-        "NodesBehind",
+    message = (
         f"{len(nodes)} {do_not} have the current probes of this marker yet: {listed(nodes)}. "
-        "The manager retries. If this lasts, check its log.",
+        "The manager retries. If this lasts, check its log."
     )
+    return Condition(SYNCED, "False", NODES_BEHIND, message)
 
 
 def conflict(
@@ -106,93 +133,65 @@ def conflict(
     return Condition(CONFLICT, "False", "NoConflict", message)
 
 
-class Facts(NamedTuple):
-    """What the conditions are decided from.
-
-    Attributes:
-        refusals: by pod, why the API server refuses its marks.
-        holders: by node, the processes that renew the Lease of its daemon in turns.
-        windows: nodes that run Windows, where no daemon of ours can run.
-        foreign: what others changed of the marks of this marker.
-        large_groups: by role and group, the number of pods of groups that are too large.
-        ungrouped: pods without the label that groups the pods of a role.
-    """
-
-    counts: StatusCounts
-    refusals: Mapping[NamespacedName, str] = MappingProxyType({})
-    holders: Mapping[str, Sequence[str]] = MappingProxyType({})
-    windows: AbstractSet[str] = frozenset()
-    foreign: Sequence[ForeignChange] = ()
-    large_groups: Mapping[str, int] = MappingProxyType({})
-    ungrouped: int = 0
-
-
 def degraded(facts: Facts) -> Condition:
     """The Degraded condition for the first problem found."""
-    for condition_of in _PROBLEMS:
-        found = condition_of(facts)
-        if found is not None:
-            return found
+    for reason, text_of in _PROBLEMS:
+        message = text_of(facts)
+        if message:
+            return Condition(DEGRADED, "True", reason, message)
+    for reason, text_of in _NOTES:
+        message = text_of(facts)
+        if message:
+            return Condition(DEGRADED, "False", reason, message)
+    message = "No problem is known."
     counts = facts.counts
-    all_used = (
-        counts.matched and not counts.nodes_behind and not counts.by_state[ProbeState.UNKNOWN]
-    )
-    message = "Every probe of this marker is in use." if all_used else "No problem is known."
+    is_behind = counts.on_nodes(NODES_BEHIND)
+    if counts.matched and not is_behind and not counts[InState(ProbeState.UNKNOWN)]:
+        message = "Every probe of this marker is in use."
     return Condition(DEGRADED, "False", "AsExpected", message)
 
 
-def _degraded(reason: str, message: str) -> Condition:
-    return Condition(DEGRADED, "True", reason, message)
-
-
-def _invalid_spec(facts: Facts) -> Condition | None:
-    if not facts.counts.compiled.errors:
-        return None
-    errors = listed([str(error) for error in facts.counts.compiled.errors])
-    message = (
+def _invalid_spec(facts: Facts) -> str:
+    if not facts.marker.errors:
+        return ""
+    errors = listed([str(error) for error in facts.marker.errors])
+    return (
         f"The spec has invalid parts: {errors}. "
         "Correct them; until then, probes, labels and annotations that cannot be used are ignored."
     )
-    return _degraded(INVALID_SPEC, message)
 
 
-def _not_marked(facts: Facts) -> Condition | None:
-    return not_marked(facts.refusals) if facts.refusals else None
+def _not_marked(facts: Facts) -> str:
+    return not_marked({refusal.pod: refusal.why for refusal in facts.counts.of(Refusal)})
 
 
-def _left_out(facts: Facts) -> Condition | None:
-    """The condition for the first limit that leaves out pods."""
-    counts = facts.counts
-    if not counts.left_out:
-        return None
-    by_reason: Counter[str] = Counter()
-    for (reason, _), count in counts.left_out.items():
-        by_reason[reason] += count
-    limit = next(limit for limit in LIMITS if by_reason[limit.reason])
-    pods = f"{by_reason[limit.reason]} of {counts.matched} pods"
+def _left_out(limit: LeftOut, facts: Facts) -> str:
+    """Empty if this limit leaves out no pod."""
+    nodes = facts.counts.on_nodes(limit.reason)
+    if not nodes:
+        return ""
+    pods = f"{sum(nodes.values())} of {facts.counts.matched} pods"
     message = f"{pods} are not probed: {limit.remedied}"
     if limit is NO_ROOM:
-        nodes = {node: n for (reason, node), n in counts.left_out.items() if reason == limit.reason}
         message += f" Nodes: {_pods_by_node(nodes)}."
-    return _degraded(limit.reason, message)
+    return message
 
 
-def _writes_limited(facts: Facts) -> Condition | None:
-    counts = facts.counts
-    if not counts.writes_limited:
-        return None
-    message = (
-        f"Changes of {counts.writes_limited} of {counts.matched} pods are delayed, because their marks change too often "
+def _writes_limited(facts: Facts) -> str:
+    limited = facts.counts[PodFlag.WRITES_LIMITED]
+    if not limited:
+        return ""
+    return (
+        f"Changes of {limited} of {facts.counts.matched} pods are delayed, because their marks change too often "
         "without a new result: each pod is written once per 10 s. Another client may revert them, or markers select "
         "pods by labels that they write for each other. Stop that client, or remove such a label from a markerPolicy or selector."
     )
-    return _degraded(WRITES_LIMITED, message)
 
 
-def _no_daemon(facts: Facts) -> Condition | None:
-    nodes = facts.counts.of_daemon(NO_DAEMON)
+def _no_daemon(facts: Facts) -> str:
+    nodes = facts.counts.on_nodes(NO_DAEMON)
     if not nodes:
-        return None
+        return ""
     message = (
         f"These nodes have never shown a sign of a daemon, so their pods have no results: {_pods_by_node(nodes)}. "
         "Check that the DaemonSet of kruise-probe has a pod on each node."
@@ -200,150 +199,143 @@ def _no_daemon(facts: Facts) -> Condition | None:
     windows = sorted(nodes.keys() & facts.windows)
     if windows:
         message += f" Our daemon does not run on Windows, as on {listed(windows)}."
-    return _degraded(NO_DAEMON, message)
+    return message
 
 
-def _stale(facts: Facts) -> Condition | None:
-    nodes = facts.counts.of_daemon(REASON_DAEMON_STALE)
+def _stale(facts: Facts) -> str:
+    nodes = facts.counts.on_nodes(REASON_DAEMON_STALE)
     if not nodes:
-        return None
-    message = (
+        return ""
+    return (
         f"The daemons on these nodes do not renew their Lease: {_pods_by_node(nodes)}. Their results may be out of date. "
         "Check the kruise-probe-daemon pod on each node, and the node itself."
     )
-    return _degraded(REASON_DAEMON_STALE, message)
 
 
-def _two_daemons(facts: Facts) -> Condition | None:
-    nodes = facts.counts.of_daemon(TWO_DAEMONS)
+def _two_daemons(facts: Facts) -> str:
+    nodes = sorted(facts.counts.on_nodes(TWO_DAEMONS))
     if not nodes:
-        return None
-    texts = [f"{node} ({' and '.join(facts.holders.get(node, ()))})" for node in sorted(nodes)]
-    message = (
+        return ""
+    texts = [f"{node} ({' and '.join(facts.holders.get(node, ()))})" for node in nodes]
+    return (
         f"Two daemons renew the Lease of one node, so results of both alternate: {listed(texts)}. "
         "Give each machine its own node name, or stop one of the daemons; the log of each names its own."
     )
-    return _degraded(TWO_DAEMONS, message)
 
 
-def _no_verdict(facts: Facts) -> Condition | None:
-    """The condition for the first cause of which a probe has no verdict on some pods."""
-    counts = facts.counts
-    for cause, why in CAUSES.items():
-        probes = {probe: n for (reason, probe), n in counts.causes.items() if reason == cause}
-        if not probes:
-            continue
-        if cause == CONTAINER_NOT_FOUND:
-            return _container_not_found(counts, probes)
-        texts = [f"probe {probe!r} on {n} of {counts.matched} pods" for probe, n in probes.items()]
-        message = (
-            f"No result of {listed(sorted(texts))}: {why}; kruise-probe status lists the pods."
-        )
-        return _degraded(cause, message)
-    return None
+def _no_verdict(cause: str, facts: Facts) -> str:
+    """Empty if this cause keeps a verdict from no probe."""
+    probes = facts.counts.of_probes(cause)
+    if not probes:
+        return ""
+    matched = facts.counts.matched
+    if cause == CONTAINER_NOT_FOUND:
+        return _container_not_found(facts.marker, probes, matched)
+    texts = [f"probe {probe!r} on {pods} of {matched} pods" for probe, pods in probes.items()]
+    what = listed(sorted(texts))
+    return f"No result of {what}: {CAUSES[cause]}; kruise-probe status lists the pods."
 
 
-def _container_not_found(counts: StatusCounts, probes: Mapping[str, int]) -> Condition:
-    containers = {probe.probe: probe.container for probe in counts.compiled.probes}
+def _container_not_found(marker: CompiledMarker, probes: Mapping[str, int], matched: int) -> str:
+    containers = {probe.probe: probe.container for probe in marker.probes}
     texts: list[str] = []
-    for probe, count in sorted(probes.items()):
+    for probe, pods in sorted(probes.items()):
         what = f"container {containers[probe]!r} of probe {probe!r} is not a container or sidecar"
-        texts.append(f"{what} of {count} of {counts.matched} pods")
-    message = (
-        f"Not probed: {listed(texts)}. "
-        "Correct containerName in the marker; kruise-probe status lists the pods."
-    )
-    return _degraded(CONTAINER_NOT_FOUND, message)
+        texts.append(f"{what} of {pods} of {matched} pods")
+    remedy = "Correct containerName in the marker; kruise-probe status lists the pods."
+    return f"Not probed: {listed(texts)}. {remedy}"
 
 
-def _value_invalid(facts: Facts) -> Condition | None:
+def _value_invalid(facts: Facts) -> str:
     counts = facts.counts
-    if not counts.invalid_values:
-        return None
     keys: list[str] = []
-    is_cut = False
-    for value, count in sorted(counts.invalid_values.items()):
-        is_cut = is_cut or bool(value.searched)
-        pods = f"{count} pods, {value.searched}" if value.searched else f"{count} pods"
-        keys.append(f"{value.kind} {value.key!r} of probe {value.probe!r} ({pods})")
     remedy = "Correct regex in the marker, or what the probe prints"
-    if is_cut:
-        remedy = "Print less, with the value at the beginning"
-    message = (
-        f"The messages of {counts.pods_with_invalid_values} of {counts.matched} pods have no valid value: "
+    for value, pods in sorted(counts.of(InvalidValue).items()):
+        where = f"{pods} pods"
+        if value.searched:
+            where += f", {value.searched}"
+            remedy = "Print less, with the value at the beginning"
+        keys.append(f"{value.kind} {value.key!r} of probe {value.probe!r} ({where})")
+    if not keys:
+        return ""
+    return (
+        f"The messages of {counts[PodFlag.INVALID]} of {counts.matched} pods have no valid value: "
         f"{listed(keys)}. These pods have the static value, or none. "
         f"{remedy}; kruise-probe explain shows the message."
     )
-    return _degraded(VALUE_INVALID, message)
 
 
-def _group_too_large(facts: Facts) -> Condition | None:
-    if not facts.large_groups:
-        return None
+def _group_too_large(facts: Facts) -> str:
     groups = [f"{name}: {count} pods" for name, count in sorted(facts.large_groups.items())]
-    message = (
+    if not groups:
+        return ""
+    return (
         f"These groups have more than {MAX_GROUP} pods, so their roles do not move: {listed(groups)}. "
         "Divide the pods by groupByLabel, or select fewer of them."
     )
-    return _degraded(GROUP_TOO_LARGE, message)
 
 
-def _no_group(facts: Facts) -> Condition | None:
+def _no_group(facts: Facts) -> str:
     if not facts.ungrouped:
-        return None
-    message = (
+        return ""
+    return (
         f"{facts.ungrouped} of {facts.counts.matched} pods have no label that groupByLabel names, so they are one group "
         "together. Set the label on these pods, or remove groupByLabel."
     )
-    return _degraded(NO_GROUP, message)
 
 
-def _paused(facts: Facts) -> Condition | None:
-    counts = facts.counts
-    if not counts.compiled.paused and not counts.paused:
-        return None
-    what = "this PodProbeMarker has" if counts.compiled.paused else "they have"
-    message = (
-        f"{counts.paused} of {counts.matched} pods are not probed, because {what} the annotation "
+def _paused(facts: Facts) -> str:
+    paused = facts.counts[PodFlag.PAUSED]
+    if not facts.marker.paused and not paused:
+        return ""
+    what = "this PodProbeMarker has" if facts.marker.paused else "they have"
+    return (
+        f"{paused} of {facts.counts.matched} pods are not probed, because {what} the annotation "
         f"{PAUSED_ANNOTATION}=true. Conditions, labels and annotations stay as they are. Remove the annotation to resume."
     )
-    return Condition(DEGRADED, "False", REASON_PAUSED, message)
 
 
-def _fields_without_effect(facts: Facts) -> Condition | None:
-    fields = facts.counts.compiled.fields_without_effect
+def _fields_without_effect(facts: Facts) -> str:
+    fields = facts.marker.fields_without_effect
     if not fields:
-        return None
-    message = f"These fields have no effect, because kruise-probe restarts no container: {listed(fields)}. Remove them."
-    return Condition(DEGRADED, "False", "FieldsWithoutEffect", message)
+        return ""
+    return f"These fields have no effect, because kruise-probe restarts no container: {listed(fields)}. Remove them."
 
 
-_PROBLEMS: Final = (
-    _invalid_spec,
-    _not_marked,
-    _left_out,
-    _writes_limited,
-    _no_daemon,
-    _stale,
-    _two_daemons,
-    _no_verdict,
-    _value_invalid,
-    _group_too_large,
-    _no_group,
-    _paused,
-    _fields_without_effect,
+_Rows = tuple[tuple[str, Callable[[Facts], str]], ...]
+"""Each reason, and the function that returns its message; it is empty without the problem."""
+
+_PROBLEMS: Final[_Rows] = (
+    (INVALID_SPEC, _invalid_spec),
+    (NOT_MARKED, _not_marked),
+    *[(limit.reason, partial(_left_out, limit)) for limit in LIMITS],
+    ("WritesLimited", _writes_limited),
+    (NO_DAEMON, _no_daemon),
+    (REASON_DAEMON_STALE, _stale),
+    (TWO_DAEMONS, _two_daemons),
+    *[(cause, partial(_no_verdict, cause)) for cause in CAUSES],
+    (VALUE_INVALID, _value_invalid),
+    ("GroupTooLarge", _group_too_large),
+    ("GroupMissing", _no_group),
 )
 """In the order in which a marker reports them: what needs action comes before what is transient."""
 
+_NOTES: Final[_Rows] = (
+    (REASON_PAUSED, _paused),
+    ("FieldsWithoutEffect", _fields_without_effect),
+)
+"""What degrades nothing, and is reported if there is no problem."""
 
-def not_marked(refusals: Mapping[NamespacedName, str]) -> Condition:
-    """The Degraded condition for pods whose marks the API server refuses."""
+
+def not_marked(refusals: Mapping[NamespacedName, str]) -> str:
+    """Which pods have marks that the API server refuses, and why; empty if there are none."""
+    if not refusals:
+        return ""
     sentences = [f"{pod}: {why}" for pod, why in sorted(refusals.items())]
     pods = f"{len(refusals)} pods" if len(refusals) > 1 else "1 pod"
-    return _degraded(
-        "PodNotMarked",
+    return (
         f"The API server refuses to write results to {pods}: {listed(sentences)}. "
-        "Correct the marker, or the admission policy that refuses them.",
+        "Correct the marker, or the admission policy that refuses them."
     )
 
 
@@ -358,10 +350,9 @@ def deleting(nodes: Sequence[str], pod: NamespacedName | None) -> Condition:
             "deletion; check metadata.finalizers."
         )
         return Condition(SYNCED, "True", MARKER_HELD, message)
+    what = f"These NodePodProbes still hold probes of this marker: {listed(nodes)}."
     if pod is not None:
         what = f"Pod {pod} still has conditions, labels or annotations of this marker."
-    else:
-        what = f"These NodePodProbes still hold probes of this marker: {listed(nodes)}."
     message = f"{what} The manager removes them. If this lasts, check its log."
     return Condition(SYNCED, "False", MARKER_DELETING, message)
 
@@ -380,53 +371,48 @@ def stamped(
     conditions: Iterable[Condition], marker: PodProbeMarker, generation: int, now: datetime
 ) -> tuple[Condition, ...]:
     """Set lastTransitionTime, which changes only with the status, and observedGeneration."""
-    previous = {each.type: each for each in (marker.status and marker.status.conditions) or ()}
-
-    def since(condition: Condition) -> str | None:
+    previous = {condition.type: condition for condition in marker.conditions}
+    found: list[Condition] = []
+    for condition in conditions:
+        since: str | None = None
         before = previous.get(condition.type)
         if before is not None and before.status == condition.status:
-            return before.last_transition_time or format_time(now)
-        return format_time(now)
-
-    return tuple(
-        msgspec.structs.replace(
-            each, last_transition_time=since(each), observed_generation=generation
+            since = before.last_transition_time
+        stamped_condition = msgspec.structs.replace(
+            condition,
+            last_transition_time=since or format_time(now),
+            observed_generation=generation,
         )
-        for each in conditions
-    )
+        found.append(stamped_condition)
+    return tuple(found)
 
 
 def marker_status(
-    marker: PodProbeMarker,
-    *,
-    conflicts: Iterable[ClaimConflict] = (),
-    node_errors: Mapping[str, str],
-    facts: Facts,
-    lasting: Lasting,
-    now: datetime,
+    marker: PodProbeMarker, facts: Facts, *, lasting: set[str], now: datetime
 ) -> PodProbeMarkerStatus:
-    """The status that `marker` should have.
-
-    `conflicts` are those that it lost. `node_errors` says by node why a write failed. observedGeneration is that of the
-    counts, as `marker` may be newer.
-    """
+    """The status that `marker` should have. observedGeneration is that of the counts, as `marker` may be newer."""
     counts = facts.counts
-    by_state = counts.by_state
-    generation = counts.compiled.generation
-    claimed = [*conflicts]
+    generation = facts.marker.generation
+    is_ready = ready(
+        facts.marker,
+        counts,
+        is_claimed=bool(facts.conflicts),
+        previous=previous_ready(marker, generation),
+        lasting=lasting,
+    )
     conditions = (
-        synced(counts.nodes_behind.keys(), node_errors),
-        conflict(claimed, facts.foreign),
+        synced(facts),
+        conflict(facts.conflicts, facts.foreign),
         degraded(facts),
-        ready(counts, bool(claimed), previous_ready(marker, generation), lasting),
+        is_ready,
     )
     return PodProbeMarkerStatus(
         observed_generation=generation,
         matched_pods=counts.matched,
-        succeeded=by_state[ProbeState.SUCCEEDED],
-        failed=by_state[ProbeState.FAILED],
-        unknown=by_state[ProbeState.UNKNOWN],
-        nodes_behind=len(counts.nodes_behind),
+        succeeded=counts[InState(ProbeState.SUCCEEDED)],
+        failed=counts[InState(ProbeState.FAILED)],
+        unknown=counts[InState(ProbeState.UNKNOWN)],
+        nodes_behind=len(counts.on_nodes(NODES_BEHIND)),
         conditions=stamped(conditions, marker, generation, now),
     )
 
@@ -442,8 +428,9 @@ def deleted_status(
 ) -> PodProbeMarkerStatus:
     """The status of a deleted marker of which `nodes` still hold entries, or `pod` still has marks."""
     conditions = [deleting(nodes, pod)]
-    if refusals:
-        conditions.append(not_marked(refusals))
+    refused = not_marked(refusals)
+    if refused:
+        conditions.append(Condition(DEGRADED, "True", NOT_MARKED, refused))
     return PodProbeMarkerStatus(
         observed_generation=generation,
         succeeded=0,
@@ -468,5 +455,5 @@ def differs(wanted: PodProbeMarkerStatus, current: PodProbeMarkerStatus | None) 
 
 def _without_times(status: PodProbeMarkerStatus) -> PodProbeMarkerStatus:
     replace = msgspec.structs.replace
-    conditions = [replace(each, last_transition_time=None) for each in status.conditions]
+    conditions = [replace(condition, last_transition_time=None) for condition in status.conditions]
     return replace(status, conditions=tuple(conditions))

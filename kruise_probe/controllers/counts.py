@@ -1,39 +1,82 @@
-"""Counts the pods of each marker by the state of its probes, and the problems that its conditions report.
+"""What each pod adds to the status of its markers. Pure functions, and the numbers of pods by what they add.
 
-A pod counts if it can be probed (see `limits.is_probed`) and its Node exists. It counts as failed if any of the
+A pod adds a few facts to each of its markers: the state of the probes, and problems that the marker's conditions report. What a
+pod adds is kept, so a change of one pod changes the counts of its markers without a look at their other pods.
+
+A pod has a state if it can be probed (see `limits.is_probed`) and its Node exists. It counts as failed if any of the
 marker's probes on it failed, else as unknown if any has no result, else as succeeded. So the three add up to
 `matchedPods`. A paused pod counts by its conditions, which stay as they are.
-
-What a pod adds is kept, so a change of one pod changes the counts of its markers without a look at their other pods.
 
 Source: Kruise pkg/controller/podprobemarker (matchedPods).
 Differs: everything but the number of pods.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from enum import Enum, auto
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
 
 from kruise_probe.api.messages import searched_part
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.names import ProbeName
+from kruise_probe.api.names import REASON_DAEMON_STALE, ProbeName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, ProbeState
-from kruise_probe.controllers.causes import Verdicts, cause_on, verdict_of
-from kruise_probe.controllers.claims import ClaimConflict, Claims, claims_with_container
+from kruise_probe.controllers.causes import NO_DAEMON, cause_on, verdict_of
+from kruise_probe.controllers.claims import Claims, claims_with_container
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
+from kruise_probe.controllers.indexes import PodResults
+from kruise_probe.controllers.limits import (
+    ANNOTATIONS_FULL,
+    LeftOut,
+    has_no_place_in_annotations,
+)
 from kruise_probe.controllers.marking import States, values_of, why_unknown
 from kruise_probe.controllers.plan import probes_of_marker
 
-H = TypeVar("H", bound=Hashable)
+NODES_BEHIND: Final = "NodesBehind"
+TWO_DAEMONS: Final = "TwoDaemons"
 
 SHARED_FACTS: Final = 1024
 """How many different facts are shared between pods. Most pods of a marker have the same."""
 
 
-class InvalidValue(NamedTuple):
+class PodFlag(Enum):
+    """A fact without further values. PENDING: not scheduled or not initialised yet. INVALID: has values of InvalidValue."""
+
+    PENDING = auto()
+    PAUSED = auto()
+    WRITES_LIMITED = auto()
+    INVALID = auto()
+
+
+class InState(msgspec.Struct, frozen=True):
+    """The state of all of the marker's probes on the pod together."""
+
+    state: ProbeState
+
+
+class OnNode(msgspec.Struct, frozen=True):
+    """A problem of the pod's node.
+
+    Its reason is NODES_BEHIND, if the NodePodProbe does not hold the marker's current probes, that of its daemon's problem, or that
+    of the limit that leaves out the marker's probes.
+    """
+
+    reason: str
+    node: str
+
+
+class ProbeVerdict(msgspec.Struct, frozen=True):
+    """A probe has a verdict on the pod or, with a `cause`, has none."""
+
+    probe: str
+    cause: str = ""
+
+
+class InvalidValue(msgspec.Struct, frozen=True, order=True):
     """A key for which the message of `probe` has no valid value.
 
     Attributes:
@@ -47,141 +90,67 @@ class InvalidValue(NamedTuple):
     searched: str = ""
 
 
-NO_VERDICTS: Final = Verdicts()
+class Refusal(msgspec.Struct, frozen=True):
+    """Why the API server refuses marks of the marker on the pod."""
+
+    pod: NamespacedName
+    why: str
 
 
-class PodFacts(NamedTuple):
-    """What one pod adds to the status of one marker.
+F = TypeVar("F", bound=Hashable)
 
-    Attributes:
-        state: None for a pod that is not counted, because it cannot be probed.
-        is_pending: it is not counted yet: it is not scheduled or not initialised.
-        node: of the pod, if the status names it.
-        is_behind: the NodePodProbe of its node does not hold the marker's current probes.
-        daemon: the problem of its node's daemon (`ProbeDaemonStale`, `NoDaemon`, `TwoDaemons`), or empty.
-        left_out: the reason of the limit that leaves the marker's probes out, or empty.
-        refusal: the pod, and why the API server refuses marks of this marker.
-    """
-
-    state: ProbeState | None = None
-    is_pending: bool = False
-    node: str = ""
-    is_behind: bool = False
-    daemon: str = ""
-    is_paused: bool = False
-    is_limited: bool = False
-    left_out: str = ""
-    verdicts: Verdicts = NO_VERDICTS
-    invalid_values: tuple[InvalidValue, ...] = ()
-    conflicts: tuple[ClaimConflict, ...] = ()
-    refusal: tuple[NamespacedName, str] | None = None
-
-
-class StatusCounts:
-    """The counts of one marker.
-
-    Attributes:
-        pods: number of pods that were added.
-        nodes_behind: number of pods, by each node whose NodePodProbe does not hold the current probes.
-        pending: number of pods that are not counted yet.
-        daemons: number of pods by the problem of their node's daemon, and by node.
-        verdicts: number of pods by probe that has a verdict on them.
-        causes: number of pods by the reason why a probe has no verdict on them, and by probe.
-        left_out: number of pods by reason and node.
-        invalid_values: number of pods by probe and key.
-        refusals: by pod, why the API server refuses its marks.
-    """
-
-    def __init__(self, compiled: CompiledMarker) -> None:
-        self.compiled = compiled
-        self.pods = 0
-        self.by_state: Final[Counter[ProbeState]] = Counter()
-        self.nodes_behind: Final[Counter[str]] = Counter()
-        self.pending = 0
-        self.paused = 0
-        self.daemons: Final[Counter[tuple[str, str]]] = Counter()
-        self.verdicts: Final[Counter[str]] = Counter()
-        self.causes: Final[Counter[tuple[str, str]]] = Counter()
-        self.left_out: Final[Counter[tuple[str, str]]] = Counter()
-        self.writes_limited = 0
-        self.pods_with_invalid_values = 0
-        self.invalid_values: Final[Counter[InvalidValue]] = Counter()
-        self.conflicts: Final[Counter[ClaimConflict]] = Counter()
-        self.refusals: Final[dict[NamespacedName, str]] = {}
-
-    @property
-    def matched(self) -> int:
-        return self.by_state.total()
-
-    def of_daemon(self, reason: str) -> dict[str, int]:
-        """Pods by node whose daemon has this problem."""
-        return {node: count for (why, node), count in self.daemons.items() if why == reason}
-
-    def add(self, facts: PodFacts) -> None:
-        """Add a pod."""
-        self._count(facts, 1)
-        if facts.refusal is not None:
-            pod, why = facts.refusal
-            self.refusals[pod] = why
-
-    def remove(self, facts: PodFacts) -> None:
-        """Remove a pod that was added with these facts."""
-        self._count(facts, -1)
-        if facts.refusal is not None:
-            self.refusals.pop(facts.refusal[0], None)
-
-    def add_left_out(self, pods: int, reason: str) -> None:
-        """Add so many pods on which this limit leaves out the marker's probes."""
-        _change(self.left_out, (reason, ""), pods)
-        _change(self.by_state, ProbeState.UNKNOWN, pods)
-        for probe in self.compiled.probes:
-            _change(self.causes, (reason, probe.probe), pods)
-
-    def _count(self, facts: PodFacts, by: int) -> None:
-        self.pods += by
-        self.pending += by * facts.is_pending
-        for conflict in facts.conflicts:
-            _change(self.conflicts, conflict, by)
-        if facts.state is not None:
-            self._count_probed(facts, facts.state, by)
-
-    def _count_probed(self, facts: PodFacts, state: ProbeState, by: int) -> None:
-        _change(self.by_state, state, by)
-        self.paused += by * facts.is_paused
-        self.writes_limited += by * facts.is_limited
-        if facts.is_behind:
-            _change(self.nodes_behind, facts.node, by)
-        if facts.daemon:
-            _change(self.daemons, (facts.daemon, facts.node), by)
-        if facts.left_out:
-            _change(self.left_out, (facts.left_out, facts.node), by)
-        for probe in facts.verdicts.given:
-            _change(self.verdicts, probe, by)
-        for probe, reason in facts.verdicts.causes:
-            _change(self.causes, (reason, probe), by)
-        if facts.invalid_values:
-            self.pods_with_invalid_values += by
-            for invalid in facts.invalid_values:
-                _change(self.invalid_values, invalid, by)
-
-
-def _change(counter: Counter[H], key: H, by: int) -> None:
-    count = counter[key] + by
-    if count:
-        counter[key] = count
-    else:
-        counter.pop(key, None)
-
+PodFacts = tuple[Hashable, ...]
+"""What one pod adds to one marker: values of the types above, and of `claims.ClaimConflict`."""
 
 OfMarkers = tuple[tuple[NamespacedName, PodFacts], ...]
 """The facts of one pod, by marker."""
+
+
+class StatusCounts:
+    """The number of pods of one marker by fact."""
+
+    def __init__(self) -> None:
+        self._by_type: dict[type, Counter[Any]] = defaultdict(Counter)
+
+    def __getitem__(self, fact: Hashable) -> int:
+        return self._by_type[type(fact)][fact]
+
+    def of(self, kind: type[F]) -> Mapping[F, int]:
+        """The facts of one type."""
+        return self._by_type[kind]
+
+    def on_nodes(self, reason: str) -> dict[str, int]:
+        """By node, the number of pods with this problem."""
+        nodes = self.of(OnNode).items()
+        return {problem.node: pods for problem, pods in nodes if problem.reason == reason}
+
+    def of_probes(self, cause: str = "") -> dict[str, int]:
+        """By probe, the number of pods on which it has no verdict for this cause or, without one, a verdict."""
+        verdicts = self.of(ProbeVerdict).items()
+        return {verdict.probe: pods for verdict, pods in verdicts if verdict.cause == cause}
+
+    @property
+    def matched(self) -> int:
+        return sum(self.of(InState).values())
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self._by_type.values())
+
+    def change(self, facts: PodFacts, pods: int) -> None:
+        """Add so many pods with these facts; a negative number removes them."""
+        for fact in facts:
+            counter = self._by_type[type(fact)]
+            counter[fact] += pods
+            if not counter[fact]:
+                del counter[fact]
 
 
 class Tallies:
     """The counts of all markers, and what each pod adds to them."""
 
     def __init__(self) -> None:
-        self._counts: dict[NamespacedName, StatusCounts] = {}
+        self._counts: dict[NamespacedName, StatusCounts] = defaultdict(StatusCounts)
         self._by_pod: dict[str, OfMarkers] = {}
         self._complete: dict[NamespacedName, CompiledMarker] = {}
         self._shared: dict[OfMarkers, OfMarkers] = {}
@@ -195,15 +164,14 @@ class Tallies:
     def complete(self, marker: CompiledMarker) -> None:
         """Record that all pods of a marker have been counted."""
         self._complete[marker.key] = marker
-        self._of(marker).compiled = marker
 
     def forget_marker(self, key: NamespacedName) -> None:
         self._complete.pop(key, None)
         self._drop_if_empty(key)
 
-    def set_pod(self, uid: str, facts: Mapping[CompiledMarker, PodFacts]) -> list[NamespacedName]:
+    def set_pod(self, uid: str, facts: Mapping[NamespacedName, PodFacts]) -> list[NamespacedName]:
         """Replace what a pod adds. Return the markers whose counts have changed."""
-        new: OfMarkers = tuple([(marker.key, of_marker) for marker, of_marker in facts.items()])
+        new: OfMarkers = tuple(facts.items())
         old = self._by_pod.pop(uid, ())
         if new:
             self._by_pod[uid] = self._share(new)
@@ -211,35 +179,23 @@ class Tallies:
             return []
         before = dict(old)
         changed: list[NamespacedName] = []
-        for marker, added in facts.items():
-            removed = before.pop(marker.key, None)
-            if removed == added:
-                continue
-            counts = self._of(marker)
-            if removed is not None:
-                counts.remove(removed)
-            counts.add(added)
-            changed.append(marker.key)
-        for key, removed in before.items():
-            self._counts[key].remove(removed)
-            self._drop_if_empty(key)
-            changed.append(key)
+        for key in {**before, **facts}:
+            removed = before.get(key, ())
+            added = facts.get(key, ())
+            if removed != added:
+                self._counts[key].change(removed, -1)
+                self._counts[key].change(added, 1)
+                self._drop_if_empty(key)
+                changed.append(key)
         return changed
 
     def remove_pod(self, uid: str) -> list[NamespacedName]:
         """Remove a pod. Return the markers whose counts have changed."""
         return self.set_pod(uid, {})
 
-    def _of(self, marker: CompiledMarker) -> StatusCounts:
-        counts = self._counts.get(marker.key)
-        if counts is None:
-            counts = self._counts[marker.key] = StatusCounts(marker)
-        return counts
-
     def _drop_if_empty(self, key: NamespacedName) -> None:
         """The counts of a removed marker are needed until its pods have been counted again."""
-        counts = self._counts.get(key)
-        if counts is not None and not counts.pods and key not in self._complete:
+        if key not in self._complete and self._counts[key].is_empty:
             del self._counts[key]
 
     def _share(self, facts: OfMarkers) -> OfMarkers:
@@ -257,6 +213,93 @@ class PodOutcome(NamedTuple):
 
     states: States
     invalid_values: Mapping[str, Sequence[InvalidValue]] = MappingProxyType({})
+
+
+class ProbedPod(NamedTuple):
+    """What is known of a pod that can be probed, for all of its markers.
+
+    Attributes:
+        outcome: by its results.
+        conditions: by its conditions, for markers whose conditions stay as they are.
+        entry: in the NodePodProbe, if that is as the manager sent it.
+        checks_entry: `entry` should hold the current probes.
+        is_serverless: a provider reports its results.
+        is_absent: its node never showed a daemon.
+    """
+
+    pod: Pod
+    results: PodResults
+    outcome: PodOutcome
+    conditions: PodOutcome
+    entry: PodProbe | None
+    checks_entry: bool
+    is_serverless: bool
+    is_absent: bool
+    has_two_daemons: bool
+    is_limited: bool
+
+
+def facts_of_probed(marker: CompiledMarker, probed: ProbedPod) -> PodFacts:
+    """What a pod that can be probed adds to a marker."""
+    pod = probed.pod
+    is_paused = not probed.results.by_provider and (marker.paused or pod.paused)
+    limit = _limit_of(marker, probed)
+    if limit is not None and not is_paused:
+        return facts_of_left_out(marker, limit.reason, pod.node)
+    outcome = probed.conditions if is_paused else probed.outcome
+    facts: list[Hashable] = [InState(state_of(marker, outcome.states))]
+    if is_paused:
+        facts.append(PodFlag.PAUSED)
+    if probed.is_limited:
+        facts.append(PodFlag.WRITES_LIMITED)
+    if probed.checks_entry and not is_current(marker, pod, probed.entry, paused=is_paused):
+        facts.append(OnNode(NODES_BEHIND, pod.node))
+    daemon = _problem_of_daemon(probed, is_paused)
+    if daemon:
+        facts.append(OnNode(daemon, pod.node))
+    facts += _verdicts(marker, probed)
+    if outcome.invalid_values:
+        invalid: list[InvalidValue] = []
+        for probe in marker.probes:
+            invalid += outcome.invalid_values.get(probe.name, ())
+        if invalid:
+            facts += [PodFlag.INVALID, *invalid]
+    return tuple(facts)
+
+
+def facts_of_left_out(marker: CompiledMarker, reason: str, node: str = "") -> PodFacts:
+    """What a pod adds to a marker whose probes a limit leaves out."""
+    verdicts = [ProbeVerdict(probe.probe, reason) for probe in marker.probes]
+    return (InState(ProbeState.UNKNOWN), OnNode(reason, node), *verdicts)
+
+
+def _limit_of(marker: CompiledMarker, probed: ProbedPod) -> LeftOut | None:
+    if probed.is_serverless and has_no_place_in_annotations(probed.pod, marker):
+        return ANNOTATIONS_FULL
+    return probed.results.left_out.get(marker.key.name)
+
+
+def _problem_of_daemon(probed: ProbedPod, is_paused: bool) -> str:
+    is_stale = bool(probed.results.why_stale)
+    if is_paused:
+        is_stale = REASON_DAEMON_STALE in [each.reason for each in probed.pod.conditions]
+    if is_stale:
+        return REASON_DAEMON_STALE
+    if probed.is_absent and not is_paused:
+        return NO_DAEMON
+    return TWO_DAEMONS if probed.has_two_daemons else ""
+
+
+def _verdicts(marker: CompiledMarker, probed: ProbedPod) -> Iterable[ProbeVerdict]:
+    """The probes that have a verdict in the recorded states, and why others have none."""
+    results = probed.results
+    for probe in marker.probes:
+        is_given, cause = verdict_of(results.states.get(probe.name))
+        if not is_given and not cause:
+            unsupported = results.left_out.get(probe.name)
+            cause = cause_on(probe, probed.pod, unsupported, is_absent=probed.is_absent)
+        if is_given or cause:
+            yield ProbeVerdict(probe.probe, cause)
 
 
 def outcome_of(pod: Pod, claims: Claims, states: States, stale: str) -> PodOutcome:
@@ -282,38 +325,6 @@ def state_of(marker: CompiledMarker, states: States) -> ProbeState:
         if state is None or state.state != ProbeState.SUCCEEDED:
             result = ProbeState.UNKNOWN
     return result
-
-
-def invalid_values_of(marker: CompiledMarker, outcome: PodOutcome) -> tuple[InvalidValue, ...]:
-    """The keys of a marker for which the pod shows no valid value."""
-    if not outcome.invalid_values:
-        return ()
-    found: list[InvalidValue] = []
-    for probe in marker.probes:
-        found += outcome.invalid_values.get(probe.name, ())
-    return tuple(found)
-
-
-def verdicts_on(
-    marker: CompiledMarker,
-    pod: Pod,
-    states: States,
-    *,
-    left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT,
-    is_absent: bool = False,
-) -> Verdicts:
-    """Which probes have a verdict in `states`, those recorded for the pod, and why the others have none."""
-    given: list[str] = []
-    causes: list[tuple[str, str]] = []
-    for probe in marker.probes:
-        is_given, cause = verdict_of(states.get(probe.name))
-        if is_given:
-            given.append(probe.probe)
-            continue
-        cause = cause or cause_on(probe, pod, left_out.get(probe.name), is_absent=is_absent)
-        if cause:
-            causes.append((probe.probe, cause))
-    return Verdicts(tuple(given), tuple(causes))
 
 
 def invalid_values(

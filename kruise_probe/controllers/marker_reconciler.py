@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.errors import Conflict, KubeError, NotFound
-from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.meta import Condition, NamespacedName
 from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
@@ -24,6 +24,7 @@ from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.causes import NO_DAEMON
 from kruise_probe.controllers.claims import (
+    ClaimConflict,
     StaleMarks,
     claims_of,
     conflicts_of,
@@ -31,7 +32,6 @@ from kruise_probe.controllers.claims import (
 )
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.conditions import (
-    TWO_DAEMONS,
     WARNING_REASONS,
     Facts,
     deleted_status,
@@ -39,10 +39,15 @@ from kruise_probe.controllers.conditions import (
     encode_status,
     marker_status,
 )
-from kruise_probe.controllers.counts import StatusCounts
+from kruise_probe.controllers.counts import (
+    NODES_BEHIND,
+    TWO_DAEMONS,
+    StatusCounts,
+    facts_of_left_out,
+)
 from kruise_probe.controllers.limits import TOO_MANY_MARKERS, is_probed
 from kruise_probe.controllers.matching import LabelSet
-from kruise_probe.controllers.readiness import Stopwatches
+from kruise_probe.controllers.readiness import Lasting, reasons_of
 from kruise_probe.controllers.state import State
 from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
@@ -74,9 +79,6 @@ class MarkerReconciler:
         self._client = client
         self._recorder = recorder
         self._known: dict[NamespacedName, _Known] = {}
-        self._watches = 0
-        """Number of watches when `_Known.pruned` was last valid: another definition may keep more."""
-        self._lasting = Stopwatches()
         self._probed: dict[LabelSet, int] = {}
         self._forget_probed_at = 0.0
         self._slices = Slices()
@@ -86,7 +88,6 @@ class MarkerReconciler:
         compiled = self._state.matching.markers.get(key)
         if marker is None or compiled is None:
             self._known.pop(key, None)
-            self._lasting.forget(key)
             self._state.foreign.forget(key)
             return None
         known = self._known.setdefault(key, _Known())
@@ -119,10 +120,18 @@ class MarkerReconciler:
         if beyond != known.beyond:
             known.beyond = beyond
             self._enqueue_nodes_beyond(compiled)
-        wanted = self._status(marker, counts, beyond)
+        facts_beyond = facts_of_left_out(compiled, TOO_MANY_MARKERS.reason)
+        counts.change(facts_beyond, beyond)
+        wanted = marker_status(
+            marker,
+            self._facts(compiled, counts),
+            lasting=known.lasting.observe(reasons_of(compiled, counts)),
+            now=self._state.now(),
+        )
+        counts.change(facts_beyond, -beyond)
         await self._write_status(marker, wanted, known)
         self._warn(marker, wanted, known)
-        checks = self._lasting.seconds_until_checks(marker.key)
+        checks = known.lasting.seconds_until_limits()
         foreign_left = self._state.foreign.seconds_left(marker.key, loop_time())
         if foreign_left is not None:
             checks.append(foreign_left)
@@ -132,54 +141,46 @@ class MarkerReconciler:
             return None
         return Result(min(checks))
 
-    def _status(
-        self, marker: PodProbeMarker, counts: StatusCounts, beyond: int
-    ) -> PodProbeMarkerStatus:
-        alone = claims_of((counts.compiled,))
-        counts.add_left_out(beyond, TOO_MANY_MARKERS.reason)
-        errors: dict[str, str] = {}
-        for node in counts.nodes_behind:
-            error = self._state.spec(node).error
-            if error:
-                errors[node] = error
-        status = marker_status(
-            marker,
-            conflicts={*counts.conflicts, *conflicts_of(counts.compiled, alone)},
-            node_errors=errors,
-            facts=self._facts(counts),
-            lasting=self._lasting.observe(marker.key, counts),
-            now=self._state.now(),
-        )
-        counts.add_left_out(-beyond, TOO_MANY_MARKERS.reason)
-        return status
-
-    def _facts(self, counts: StatusCounts) -> Facts:
+    def _facts(self, compiled: CompiledMarker, counts: StatusCounts) -> Facts:
         """The counts with what is known of the nodes that they name."""
-        leases = self._state.leases
-        holders = {node: leases.two_holders(node) for node in counts.of_daemon(TWO_DAEMONS)}
+        state = self._state
+        errors: dict[str, str] = {}
+        for name in counts.on_nodes(NODES_BEHIND):
+            error = state.spec(name).error
+            if error:
+                errors[name] = error
         windows: set[str] = set()
-        for name in counts.of_daemon(NO_DAEMON):
-            node = self._state.node(name)
+        for name in counts.on_nodes(NO_DAEMON):
+            node = state.node(name)
             if node is not None and node.is_windows:
                 windows.add(name)
-        foreign = self._state.foreign.of(counts.compiled.key, loop_time())
-        groups = self._state.roles.problems_of(counts.compiled)
-        return Facts(counts, counts.refusals, holders, windows, foreign, *groups)
+        own_conflicts = conflicts_of(compiled, claims_of((compiled,)))
+        groups = state.roles.problems_of(compiled)
+        return Facts(
+            compiled,
+            counts,
+            conflicts={*counts.of(ClaimConflict), *own_conflicts},
+            node_errors=errors,
+            holders={name: state.leases.two_holders(name) for name in counts.on_nodes(TWO_DAEMONS)},
+            windows=windows,
+            foreign=state.foreign.of(compiled.key, loop_time()),
+            large_groups=groups.too_large,
+            ungrouped=groups.ungrouped,
+        )
 
     def _pods_beyond(self, marker: CompiledMarker) -> int:
         """The pods for which the marker is not considered, as too many older ones select them. No event of these pods enqueues it."""
-        pods = 0
-        for label_set in self._state.matching.label_sets_of(marker):
-            if marker not in label_set.considered:
-                pods += self._probed_in(label_set)
-        return pods
+        return sum(self._probed_in(label_set) for label_set in self._beyond(marker))
 
     def _enqueue_nodes_beyond(self, marker: CompiledMarker) -> None:
         """Enqueue the nodes of these pods: their plans count what is left out."""
-        for label_set in self._state.matching.label_sets_of(marker):
-            if marker not in label_set.considered:
-                for node in {pod.node for pod in label_set.pods.values()}:
-                    self._queues.enqueue_node(node)
+        for label_set in self._beyond(marker):
+            for node in {pod.node for pod in label_set.pods.values()}:
+                self._queues.enqueue_node(node)
+
+    def _beyond(self, marker: CompiledMarker) -> list[LabelSet]:
+        label_sets = self._state.matching.label_sets_of(marker)
+        return [label_set for label_set in label_sets if marker not in label_set.considered]
 
     def _probed_in(self, label_set: LabelSet) -> int:
         """The pods that can be probed, for some seconds as they were counted for another marker."""
@@ -199,12 +200,14 @@ class MarkerReconciler:
         self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus, known: "_Known"
     ) -> None:
         watches = self._state.informers.markers.watches
-        if self._watches != watches:
-            self._watches = watches
-            for other in self._known.values():
-                other.pruned = None
-        sent, stored = known.pruned or (wanted, wanted)
-        if not differs(wanted, sent) and not differs(stored, marker.status):
+        if known.pruned is not None and known.pruned.watches != watches:
+            known.pruned = None
+        if known.pruned is None:
+            is_current = not differs(wanted, marker.status)
+        else:
+            is_sent = not differs(wanted, known.pruned.sent)
+            is_current = is_sent and not differs(known.pruned.stored, marker.status)
+        if is_current:
             return
         try:
             response = await self._client.patch(
@@ -219,12 +222,13 @@ class MarkerReconciler:
         self._state.informers.markers.record_write(response)
         known.pruned = None
         if differs(wanted, response.status):
-            known.pruned = (wanted, response.status or PodProbeMarkerStatus())
+            stored = response.status or PodProbeMarkerStatus()
+            known.pruned = _Pruned(watches, wanted, stored)
 
     def _warn(self, marker: PodProbeMarker, status: PodProbeMarkerStatus, known: "_Known") -> None:
         """Record a Warning for each reason and generation, unless the status or an earlier event reported it."""
-        reported = {*known.warned, *_warnings(marker.status)}
-        known.warned = _warnings(status)
+        reported = {*known.warned, *_warnings(marker.conditions)}
+        known.warned = _warnings(status.conditions)
         involved = ObjectReference(
             *marker.key,
             marker.uid,
@@ -339,21 +343,30 @@ class _Warning(NamedTuple):
     generation: int
 
 
+class _Pruned(NamedTuple):
+    """A status of which the installed CRD prunes fields. A new watch may belong to another definition, which may keep more."""
+
+    watches: int
+    sent: PodProbeMarkerStatus
+    stored: PodProbeMarkerStatus
+
+
 class _Known:
     """What is known of a marker that its object does not show.
 
     Attributes:
+        lasting: for its condition Ready.
         warned: the last Warnings, with their messages.
         deleting_since: loop time.
         beyond: the pods for which it is not considered; their nodes count its probes as left out.
-        pruned: its status as sent and as stored, if the installed CRD prunes fields.
     """
 
     def __init__(self) -> None:
+        self.lasting: Final = Lasting()
         self.warned: Mapping[_Warning, str] = {}
         self.deleting_since: float | None = None
         self.beyond = 0
-        self.pruned: tuple[PodProbeMarkerStatus, PodProbeMarkerStatus] | None = None
+        self.pruned: _Pruned | None = None
         self._not_before = -math.inf
 
     def pause_left(self) -> float:
@@ -366,12 +379,10 @@ class _Known:
         return 0.0
 
 
-def _warnings(status: PodProbeMarkerStatus | None) -> Mapping[_Warning, str]:
+def _warnings(conditions: tuple[Condition, ...]) -> Mapping[_Warning, str]:
     """The messages of the conditions that are worth a Warning."""
     found: dict[_Warning, str] = {}
-    if status is None:
-        return found
-    for condition in status.conditions:
+    for condition in conditions:
         if condition.status == "True" and condition.reason in WARNING_REASONS:
             warning = _Warning(condition.reason, condition.observed_generation or 0)
             found[warning] = condition.message

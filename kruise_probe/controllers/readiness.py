@@ -7,165 +7,154 @@ Source: sigs.k8s.io/cli-utils pkg/kstatus (Ready).
 Differs: Ready is Unknown while results are awaited, as kstatus takes False for in progress too.
 """
 
-from typing import Final, NamedTuple
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
 
-from kruise_probe.api.meta import Condition, NamespacedName
+from kruise_probe.api.meta import Condition
 from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.causes import CAUSES
-from kruise_probe.controllers.counts import StatusCounts
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.counts import NODES_BEHIND, PodFlag, ProbeVerdict, StatusCounts
 
 READY: Final = "Ready"
 REPORTING: Final = "Reporting"
 NO_PODS: Final = "NoPods"
 WAITING_FOR_RESULTS: Final = "WaitingForResults"
 NO_VERDICT: Final = "NoVerdict"
-NODES_BEHIND: Final = "NodesBehind"
 INVALID_SPEC: Final = "InvalidSpec"
 CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
 
-BEHIND_SECONDS: Final = 30.0
-"""After this time, a marker that is not Synced is not Ready."""
-NO_PODS_SECONDS: Final = 10.0
-"""After this time, a marker without pods is Ready: the pods of a workload that was created with it exist by then."""
-NO_VERDICT_SECONDS: Final = 60.0
-"""After this time, a cause that all pods share makes the marker not Ready. It is seen after the first attempt."""
+LIMIT_SECONDS: Final = {
+    NODES_BEHIND: 30.0,
+    NO_VERDICT: 60.0,
+    NO_PODS: 10.0,
+}
+"""By reason, how long it lasts until Ready has it. NO_VERDICT: it is seen after the first attempt. NO_PODS: the pods of a workload
+that was created with the marker exist by then."""
 
 
-class Lasting(NamedTuple):
-    """What has lasted long enough to decide whether a marker is Ready.
-
-    Attributes:
-        behind: NodePodProbes do not hold the current probes.
-        without_verdict: all pods share a cause why a probe has no verdict.
-        without_pods: the selector matches no pod that can be probed, or will be.
-    """
-
-    behind: bool = False
-    without_verdict: bool = False
-    without_pods: bool = False
-
-
-class Stopwatch:
-    """Since when each marker has been in a state, by the loop's clock, and whether that is for the limit."""
-
-    def __init__(self, limit_seconds: float) -> None:
-        self._limit_seconds = limit_seconds
-        self._since: dict[NamespacedName, float] = {}
-
-    def observe(self, marker: NamespacedName, is_so: bool) -> bool:
-        """Record whether the marker is in the state; return whether it has been for the limit."""
-        if not is_so:
-            self.forget(marker)
-            return False
-        now = loop_time()
-        return now >= self._since.setdefault(marker, now) + self._limit_seconds
-
-    def seconds_until_limit(self, marker: NamespacedName) -> list[float]:
-        """The time until the state has lasted for the limit; none if it has, or does not last."""
-        since = self._since.get(marker)
-        if since is None:
-            return []
-        left = since + self._limit_seconds - loop_time()
-        return [left] if left > 0 else []
-
-    def forget(self, marker: NamespacedName) -> None:
-        self._since.pop(marker, None)
-
-
-class Stopwatches:
-    """A stopwatch for each state of `Lasting`."""
+class Lasting:
+    """Since when a marker has the reasons of LIMIT_SECONDS, by the loop's clock."""
 
     def __init__(self) -> None:
-        self._behind = Stopwatch(BEHIND_SECONDS)
-        self._without_verdict = Stopwatch(NO_VERDICT_SECONDS)
-        self._without_pods = Stopwatch(NO_PODS_SECONDS)
-        self._all = (self._behind, self._without_verdict, self._without_pods)
+        self._since: dict[str, float] = {}
 
-    def observe(self, marker: NamespacedName, counts: StatusCounts) -> Lasting:
-        is_without_verdict = bool(probe_without_verdict(counts))
-        return Lasting(
-            self._behind.observe(marker, bool(counts.nodes_behind)),
-            self._without_verdict.observe(marker, is_without_verdict),
-            self._without_pods.observe(marker, not counts.matched and not counts.pending),
-        )
+    def observe(self, reasons: Iterable[str]) -> set[str]:
+        """Record the reasons that the marker has now; return those that have lasted for their limit."""
+        now = loop_time()
+        self._since = {reason: self._since.get(reason, now) for reason in reasons}
+        return {reason for reason in self._since if self._seconds_left(reason) <= 0}
 
-    def seconds_until_checks(self, marker: NamespacedName) -> list[float]:
-        """When a state of the marker has lasted long enough."""
-        checks: list[float] = []
-        for stopwatch in self._all:
-            checks += stopwatch.seconds_until_limit(marker)
-        return checks
+    def seconds_until_limits(self) -> list[float]:
+        """The time until each reason has lasted for its limit; none if it has."""
+        left = [self._seconds_left(reason) for reason in self._since]
+        return [seconds for seconds in left if seconds > 0]
 
-    def forget(self, marker: NamespacedName) -> None:
-        for stopwatch in self._all:
-            stopwatch.forget(marker)
+    def _seconds_left(self, reason: str) -> float:
+        return self._since[reason] + LIMIT_SECONDS[reason] - loop_time()
+
+
+def reasons_of(marker: CompiledMarker, counts: StatusCounts) -> list[str]:
+    """The reasons of LIMIT_SECONDS that a marker has now."""
+    reasons: list[str] = []
+    if counts.on_nodes(NODES_BEHIND):
+        reasons.append(NODES_BEHIND)
+    if _has_no_pods(counts):
+        reasons.append(NO_PODS)
+    if _probe_without_verdict(marker, counts):
+        reasons.append(NO_VERDICT)
+    return reasons
 
 
 def previous_ready(marker: PodProbeMarker, generation: int) -> str:
     """The reason of the condition Ready in the marker's status, if it is about this generation; or empty."""
-    conditions = marker.status.conditions if marker.status is not None else ()
-    for condition in conditions:
+    for condition in marker.conditions:
         if condition.type == READY and condition.observed_generation == generation:
             return condition.reason
     return ""
 
 
-def probe_without_verdict(counts: StatusCounts) -> str:
-    """A probe that has no verdict on any pod, while each pod has a cause why; or empty."""
-    if counts.pending or not counts.matched:
-        return ""
-    for probe in counts.compiled.probes:
-        if not counts.verdicts[probe.probe] and _caused(counts, probe.probe) == counts.matched:
-            return probe.probe
-    return ""
-
-
-def _caused(counts: StatusCounts, probe: str) -> int:
-    """On how many pods a probe has a cause why it has no verdict."""
-    return sum(counts.causes[reason, probe] for reason in CAUSES)
-
-
-def _first_cause(counts: StatusCounts, probe: str) -> str:
-    return next(reason for reason in CAUSES if counts.causes[reason, probe])
-
-
-def ready(counts: StatusCounts, is_claimed: bool, previous: str, lasting: Lasting) -> Condition:
+def ready(
+    marker: CompiledMarker,
+    counts: StatusCounts,
+    *,
+    is_claimed: bool,
+    previous: str,
+    lasting: set[str],
+) -> Condition:
     """The condition Ready.
 
     `is_claimed`: another probe owns a name of the marker. `previous` is the last reason about the same generation, or empty.
+    `lasting` are the reasons that have lasted for their limit. A previous one need not do so again.
     """
-    if counts.compiled.errors:
+    if marker.errors:
         return _not_ready(INVALID_SPEC, "The spec has invalid parts: see Degraded.")
     if is_claimed:
         message = "Another probe owns a name of this marker: see Conflict."
         return _not_ready(CLAIMED_BY_ANOTHER, message)
-    if counts.nodes_behind and (lasting.behind or previous == NODES_BEHIND):
+    settled = {previous, *lasting}
+    if NODES_BEHIND in settled and counts.on_nodes(NODES_BEHIND):
         return _not_ready(NODES_BEHIND, "Nodes do not have the current probes: see Synced.")
-    stuck = _stuck_probe(counts, previous, lasting)
+    stuck = _stuck_probe(marker, counts, previous, lasting)
     if stuck:
-        cause = _first_cause(counts, stuck)
+        cause = next(cause for cause in CAUSES if counts[ProbeVerdict(stuck, cause)])
         message = f"Probe {stuck!r} has no result on any pod ({cause}): {CAUSES[cause]}."
         return _not_ready(NO_VERDICT, message)
-    waiting = [probe.probe for probe in counts.compiled.probes if not counts.verdicts[probe.probe]]
+    waiting = _probes_without_verdict(marker, counts)
     if previous == REPORTING or not waiting:
         message = "Each probe has had a result on a pod since this marker was changed."
         return Condition(READY, "True", REPORTING, message)
-    if not counts.matched and not counts.pending and (lasting.without_pods or previous == NO_PODS):
+    if NO_PODS in settled and _has_no_pods(counts):
         return Condition(READY, "True", NO_PODS, "The selector matches no pod that can be probed.")
     message = f"No result yet of probe {waiting[0]!r} on any pod."
     return Condition(READY, "Unknown", WAITING_FOR_RESULTS, message)
 
 
-def _stuck_probe(counts: StatusCounts, previous: str, lasting: Lasting) -> str:
+def _not_ready(reason: str, message: str) -> Condition:
+    return Condition(READY, "False", reason, message)
+
+
+def _stuck_probe(
+    marker: CompiledMarker, counts: StatusCounts, previous: str, lasting: set[str]
+) -> str:
     """The probe of which no pod has a verdict, for long enough; a new pod changes nothing, until a pod has a verdict."""
-    if previous != NO_VERDICT:
-        return probe_without_verdict(counts) if lasting.without_verdict else ""
-    for known in counts.compiled.probes:
-        if not counts.verdicts[known.probe] and _caused(counts, known.probe):
-            return known.probe
+    if previous == NO_VERDICT:
+        caused = _caused(counts)
+        for probe in _probes_without_verdict(marker, counts):
+            if caused[probe]:
+                return probe
+    elif NO_VERDICT in lasting:
+        return _probe_without_verdict(marker, counts)
     return ""
 
 
-def _not_ready(reason: str, message: str) -> Condition:
-    return Condition(READY, "False", reason, message)
+def _has_no_pods(counts: StatusCounts) -> bool:
+    """Whether the selector matches no pod that can be probed, or will be."""
+    return not counts.matched and not counts[PodFlag.PENDING]
+
+
+def _probe_without_verdict(marker: CompiledMarker, counts: StatusCounts) -> str:
+    """A probe that has no verdict on any pod, while each pod has a cause why; or empty."""
+    if counts.matched and not counts[PodFlag.PENDING]:
+        caused = _caused(counts)
+        for probe in marker.probes:
+            if caused[probe.probe] == counts.matched:
+                return probe.probe
+    return ""
+
+
+def _probes_without_verdict(marker: CompiledMarker, counts: StatusCounts) -> list[str]:
+    """The probes that have no verdict on any pod."""
+    given = counts.of_probes()
+    return [probe.probe for probe in marker.probes if probe.probe not in given]
+
+
+def _caused(counts: StatusCounts) -> Counter[str]:
+    """By probe, on how many pods it has a cause why it has no verdict."""
+    caused: Counter[str] = Counter()
+    for verdict, pods in counts.of(ProbeVerdict).items():
+        if verdict.cause:
+            caused[verdict.probe] += pods
+    return caused

@@ -8,35 +8,25 @@ Differs: counts the changed pods, not all pods of a marker. The pods of an event
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
-from kruise_probe.api.v1alpha1 import PodProbe, ProbeState
 from kruise_probe.controllers.backlog import COUNT, EndOfPods, Visit
-from kruise_probe.controllers.causes import NO_DAEMON, Verdicts
 from kruise_probe.controllers.claims import ClaimConflict, Claims, claims_of, conflicts_of
-from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.conditions import TWO_DAEMONS
 from kruise_probe.controllers.counts import (
     PodFacts,
+    PodFlag,
     PodOutcome,
-    invalid_values_of,
-    is_current,
+    ProbedPod,
+    Refusal,
+    facts_of_probed,
     outcome_of,
-    state_of,
-    verdicts_on,
 )
 from kruise_probe.controllers.daemon_leases import Verdict
 from kruise_probe.controllers.indexes import PodResults
-from kruise_probe.controllers.limits import (
-    ANNOTATIONS_FULL,
-    LeftOut,
-    has_no_place_in_annotations,
-    is_probed,
-)
+from kruise_probe.controllers.limits import is_probed
 from kruise_probe.controllers.marking import states_of_conditions
 from kruise_probe.controllers.matching import Considered
 from kruise_probe.controllers.state import State
@@ -48,7 +38,7 @@ PROBES_PER_STEP: Final = 1024
 
 KEPT_CONFLICTS: Final = 16
 
-_Conflicts = Mapping[CompiledMarker, tuple[ClaimConflict, ...]]
+_Conflicts = Mapping[NamespacedName, tuple[ClaimConflict, ...]]
 
 
 class VisitReconciler:
@@ -94,9 +84,10 @@ class VisitReconciler:
         """Replace what a pod adds to the counts. Return the number of probes that this concerned, and one more."""
         if not self._queues.is_open:
             return 1
-        facts = self._facts(pod)
+        considered = self._state.matching.considered_of(pod)
+        facts = self._facts(pod, considered) if considered else {}
         self._queues.enqueue_status_of(self._state.tallies.set_pod(pod.uid, facts))
-        return 1 + sum(len(marker.probes) for marker in facts)
+        return 1 + sum(len(marker.probes) for marker in considered)
 
     def _complete(self, key: NamespacedName) -> None:
         marker = self._state.matching.markers.get(key)
@@ -117,29 +108,25 @@ class VisitReconciler:
             self._state.backlog.put(key, COUNT)
         return Result(0.0)
 
-    def _facts(self, pod: Pod) -> dict[CompiledMarker, PodFacts]:
+    def _facts(self, pod: Pod, considered: Considered) -> dict[NamespacedName, PodFacts]:
         """What a pod adds, by the markers that are considered for it."""
         state = self._state
-        considered = state.matching.considered_of(pod)
-        if not considered:
-            return {}
         claims = claims_of(considered)
-        of_pod: _ProbedPod | None = None
-        if is_probed(pod) and state.node(pod.node) is not None:
-            of_pod = self._probed(pod, considered, claims)
-        facts: dict[CompiledMarker, PodFacts] = {}
         conflicts = self._conflicts_of(considered, claims)
+        probed: ProbedPod | None = None
+        if is_probed(pod) and state.node(pod.node) is not None:
+            probed = self._probed(pod, considered, claims)
+        facts: dict[NamespacedName, PodFacts] = {}
         for marker in considered:
-            of_marker = PodFacts(is_pending=pod.active and not pod.mirror)
-            if of_pod is not None:
-                of_marker = self._facts_of_probed(marker, of_pod)
+            found: PodFacts = ()
+            if probed is not None:
+                found = facts_of_probed(marker, probed)
+            elif pod.active and not pod.mirror:
+                found = (PodFlag.PENDING,)
             refusal = state.refusal_of(marker.key.name, pod.key)
-            if refusal or conflicts[marker]:
-                of_marker = of_marker._replace(
-                    conflicts=conflicts[marker],
-                    refusal=(pod.key, refusal) if refusal else None,
-                )
-            facts[marker] = of_marker
+            if refusal:
+                found = (*found, Refusal(pod.key, refusal))
+            facts[marker.key] = found + conflicts[marker.key]
         return facts
 
     def _conflicts_of(self, considered: Considered, claims: Claims) -> _Conflicts:
@@ -147,25 +134,27 @@ class VisitReconciler:
         if found is None:
             if len(self._conflicts) >= KEPT_CONFLICTS:
                 self._conflicts.clear()
-            found = {marker: tuple(conflicts_of(marker, claims)) for marker in considered}
+            found = {marker.key: tuple(conflicts_of(marker, claims)) for marker in considered}
             self._conflicts[considered] = found
         return found
 
-    def _probed(self, pod: Pod, considered: Considered, claims: Claims) -> "_ProbedPod":
+    def _probed(self, pod: Pod, considered: Considered, claims: Claims) -> ProbedPod:
         state = self._state
         results = state.results_of(pod, considered)
-        is_daemons = not results.by_provider
-        conditions: PodOutcome | None = None
-        if is_daemons and (pod.paused or any(marker.paused for marker in considered)):
+        has_daemon = not results.by_provider
+        conditions = PodOutcome({})
+        if has_daemon and (pod.paused or any(marker.paused for marker in considered)):
             conditions = PodOutcome(states_of_conditions(pod, claims))
-        return _ProbedPod(
+        return ProbedPod(
             pod,
             results,
-            outcome_of(pod, claims, results.states, results.why_stale),
-            conditions,
+            outcome=outcome_of(pod, claims, results.states, results.why_stale),
+            conditions=conditions,
             entry=state.node_index.view(pod.node).entries.get(pod.uid),
-            has_own_entry=is_daemons and not state.spec(pod.node).is_altered,
+            checks_entry=has_daemon and not state.spec(pod.node).is_altered,
+            is_serverless=results.by_provider and state.options.serverless,
             is_absent=self._has_no_daemon(pod, results),
+            has_two_daemons=bool(state.leases.two_holders(pod.node)),
             is_limited=self._is_limited(pod, claims),
         )
 
@@ -187,79 +176,3 @@ class VisitReconciler:
             return False
         self._limited.setdefault(pod.namespace, set()).add(pod.key)
         return True
-
-    def _facts_of_probed(self, marker: CompiledMarker, of_pod: "_ProbedPod") -> PodFacts:
-        pod = of_pod.pod
-        results = of_pod.results
-        is_paused = not results.by_provider and (marker.paused or pod.paused)
-        limit = self._limit_of(marker, of_pod)
-        if limit is not None and not is_paused:
-            causes = tuple([(probe.probe, limit.reason) for probe in marker.probes])
-            return PodFacts(
-                ProbeState.UNKNOWN,
-                node=pod.node,
-                left_out=limit.reason,
-                verdicts=Verdicts(causes=causes),
-            )
-        outcome = of_pod.outcome
-        if is_paused and of_pod.conditions is not None:
-            outcome = of_pod.conditions  # they stay as they are
-        is_behind = of_pod.has_own_entry and not is_current(
-            marker, pod, of_pod.entry, paused=is_paused
-        )
-        daemon = self._problem_of_daemon(of_pod, is_paused)
-        return PodFacts(
-            state_of(marker, outcome.states),
-            node=pod.node if is_behind or daemon else "",
-            is_behind=is_behind,
-            daemon=daemon,
-            is_paused=is_paused,
-            is_limited=of_pod.is_limited,
-            verdicts=verdicts_on(
-                marker,
-                pod,
-                results.states,
-                left_out=results.left_out,
-                is_absent=of_pod.is_absent,
-            ),
-            invalid_values=invalid_values_of(marker, outcome),
-        )
-
-    def _limit_of(self, marker: CompiledMarker, of_pod: "_ProbedPod") -> LeftOut | None:
-        is_serverless = of_pod.results.by_provider and self._state.options.serverless
-        if is_serverless and has_no_place_in_annotations(of_pod.pod, marker):
-            return ANNOTATIONS_FULL
-        return of_pod.results.left_out.get(marker.key.name)
-
-    def _problem_of_daemon(self, of_pod: "_ProbedPod", is_paused: bool) -> str:
-        pod = of_pod.pod
-        is_stale = bool(of_pod.results.why_stale)
-        if is_paused:
-            is_stale = REASON_DAEMON_STALE in [condition.reason for condition in pod.conditions]
-        if is_stale:
-            return REASON_DAEMON_STALE
-        if of_pod.is_absent and not is_paused:
-            return NO_DAEMON
-        if self._state.leases.two_holders(pod.node):
-            return TWO_DAEMONS
-        return ""
-
-
-class _ProbedPod(NamedTuple):
-    """What is known of a pod for all of its markers.
-
-    Attributes:
-        outcome: by its results.
-        conditions: by its conditions, for markers whose conditions stay as they are; None without such markers.
-        has_own_entry: `entry` is as the manager sent it.
-        is_absent: its node never showed a daemon.
-    """
-
-    pod: Pod
-    results: PodResults
-    outcome: PodOutcome
-    conditions: PodOutcome | None
-    entry: PodProbe | None
-    has_own_entry: bool
-    is_absent: bool
-    is_limited: bool

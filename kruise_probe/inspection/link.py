@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.meta import Condition, NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_PAUSED
 from kruise_probe.api.pods import Mark
 from kruise_probe.api.v1alpha1 import (
@@ -183,14 +183,10 @@ class ProbeContext(NamedTuple):
 
     def reported(self, reason: str, about: str) -> str:
         """The message of the marker's condition with this reason, if it contains `about`; or empty."""
-        for condition in conditions_of(self.source):
+        for condition in self.source.conditions:
             if condition.reason == reason and about in condition.message:
                 return condition.message
         return ""
-
-
-def conditions_of(marker: PodProbeMarker) -> tuple[Condition, ...]:
-    return marker.status.conditions if marker.status is not None else ()
 
 
 def ok(name: str, text: str = "", remedy: str = "") -> Link:

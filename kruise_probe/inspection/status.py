@@ -42,7 +42,6 @@ from kruise_probe.inspection.link import (
     LinkState,
     ProbeContext,
     broken,
-    conditions_of,
     in_kubectl,
     paused,
     waiting,
@@ -110,7 +109,7 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
         name=marker.key.name,
         selector=selector_text(compiled.selector),
         counts=_counts(counted),
-        conditions=list(conditions_of(marker)),
+        conditions=list(marker.conditions),
         probes=list(map(_probe_view, marker.spec.probes)),
         pods=pods,
         problems=sorted(problems, key=lambda problem: problem.severity != LinkState.BROKEN),
@@ -183,7 +182,7 @@ def _reported_links(snapshot: Snapshot, marker: PodProbeMarker, found: set[str])
 
     A marker's status may be one second old, so nodes that are behind are found in NodePodProbes if these can be read.
     """
-    for condition in conditions_of(marker):
+    for condition in marker.conditions:
         reason = condition.reason
         if condition.status != _BAD_STATUS.get(condition.type):
             continue
