@@ -3,13 +3,15 @@
 import asyncio
 import base64
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
+from support.background import background
 from support.flood_servers import BEGUN, SETTINGS, frame, tls_certificates
 from support.hollow import marker_object, probe
 from support.real_node import busybox_pod
@@ -113,17 +115,17 @@ def sent_data() -> Object:
     return typed("ConfigMap", metadata={"name": "unfinished"}, binaryData=data)
 
 
-def flapping_pod(number: int) -> Object:
+def _flapping_pod(number: int) -> Object:
     """Row 7."""
     return busybox_pod(f"flapping-{number}", "sh", "-c", _FLAPPING, labels={"flapping": "yes"})
 
 
-def shouting_pod(number: int) -> Object:
+def _shouting_pod(number: int) -> Object:
     """Row 8."""
     return busybox_pod(f"shouting-{number}", "sleep", "100000", labels={"shouting": "yes"})
 
 
-def holding_pod(number: int) -> Object:
+def _holding_pod(number: int) -> Object:
     """Rows 9 and 10: each port sends part of a message."""
     lines = ["cd /tmp"]
     for place, name in enumerate(unfinished()):
@@ -140,6 +142,15 @@ def holding_pod(number: int) -> Object:
     )
     pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
     return pod
+
+
+def pods_of_rows(count: int) -> Iterator[Object]:
+    """Those of rows 7 to 10; half as many flap."""
+    for number in range(count):
+        yield _shouting_pod(number)
+        yield _holding_pod(number)
+    for number in range(max(count // 2, 1)):
+        yield _flapping_pod(number)
 
 
 def markers_of_rows() -> Iterator[Object]:
@@ -220,7 +231,19 @@ def _cycle(name: str, requirement: Object, key: str) -> Object:
     )
 
 
-async def hold_connections(port: int, *, count: int, first: bytes = b"G") -> None:
+@asynccontextmanager
+async def strangers(*ports: int, count: int) -> AsyncIterator[None]:
+    """Connections from outside to every port that the programs listen on."""
+    async with AsyncExitStack() as stack:
+        for port in ports:
+            _ = await stack.enter_async_context(background(_hold_connections(port, count=count)))
+            _ = await stack.enter_async_context(
+                background(_pipeline_metrics(port, count=count // 4))
+            )
+        yield
+
+
+async def _hold_connections(port: int, *, count: int, first: bytes = b"G") -> None:
     """Keeps `count` connections open that never finish their request, and replaces those that end."""
     async with asyncio.TaskGroup() as group:
         for _ in range(count):
@@ -240,7 +263,7 @@ async def _keep_connected(port: int, first: bytes) -> None:
         await asyncio.sleep(0.5)
 
 
-async def pipeline_metrics(port: int, *, count: int) -> None:
+async def _pipeline_metrics(port: int, *, count: int) -> None:
     """Sends requests for /metrics on `count` connections and reads no answer until the connection ends."""
     request = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 16
-    await hold_connections(port, count=count, first=request)
+    await _hold_connections(port, count=count, first=request)

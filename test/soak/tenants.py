@@ -3,8 +3,8 @@
     python -m soak.tenants KUBECONFIG RUN SHARE
 
 Their pods and nodes are hollow. It first creates bystanders and prints a line. After a line of input all attacks begin, until the
-input ends. Then it prints how often each attack was repeated, and removes its objects. A SHARE of 1.0 is the size that was seen to
-stop a manager.
+input ends. When each attack has been made once, it prints another line, and at the end how often each was repeated. Then it removes
+its objects. A SHARE of 1.0 is the size that was seen to stop a manager.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -33,7 +33,13 @@ from support.hollow import (
 from support.target import Target, marker_path, node_pod_probe_path, pod_path
 from support.wire import Json
 
-from kruise_probe.api.errors import KubeError
+from kruise_probe.api.errors import (
+    Conflict,
+    ConnectionFailed,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+)
 from kruise_probe.api.times import format_time, utc_now
 from kruise_probe.client.config import load_config
 from kruise_probe.client.request import Request
@@ -48,7 +54,8 @@ PACE_SECONDS = 0.25
 """Between two requests of an attack."""
 REPORT_SECONDS = 60.0
 CONFLICT_SECONDS = 11.0
-REMOVE_SECONDS = 300.0
+PATIENCE_SECONDS = 900.0
+"""For all attacks to begin, and for the removal of all objects. It only ends a test that would hang."""
 
 HELD = "example.com/theirs"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -71,12 +78,14 @@ class Tenant(Hollow):
     """A namespace with nodes of its own.
 
     Attributes:
-        changes: how often its attack was repeated.
+        changes: how often its attack was made.
+        has_attacked: since the first time.
     """
 
     def __init__(self, api: Target, namespace: str, share: float) -> None:
         super().__init__(api, namespace)
         self.changes = 0
+        self.has_attacked = asyncio.Event()
         self._share = share
         self._nodes = 0
         self._daemons = Daemons(api, self._result)
@@ -93,29 +102,35 @@ class Tenant(Hollow):
         return [self.node(number) for number in range(self._nodes)]
 
     async def start(self) -> None:
-        await self.api.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        body = {"metadata": {"name": self.namespace}}
+        await self.change(self.api.create("/api/v1/namespaces", body))
+        # The controller manager may have made it.
         account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts"
-        with contextlib.suppress(KubeError):  # the controller manager may have made it
-            await self.api.create(account, {"metadata": {"name": "default"}})
+        await self.change(self.api.create(account, {"metadata": {"name": "default"}}))
 
     async def place(self, pods: int, *, on: int = PODS_OF_A_NODE) -> int:
         """Create nodes and pods, `on` a node. Return how many pods there are."""
         pods = self.scaled(pods)
         self._nodes = -(-pods // on)
-        for node in self.nodes:
-            await self.add_node(node)
-        await run_concurrently(
+        await self.change_all(self.add_node(node) for node in self.nodes)
+        await self.change_all(
             self.add_pod(number, node=self.node(number // on)) for number in range(pods)
         )
         return pods
 
     async def change(self, work: Coroutine[Any, Any, object]) -> None:
-        """An overloaded server may refuse it, and another step may have removed the object."""
-        with contextlib.suppress(KubeError):
+        """An overloaded server may refuse it, or an earlier step."""
+        with contextlib.suppress(
+            ConnectionFailed, TooManyRequests, ServerError, NotFound, Conflict
+        ):
             await work
+
+    async def change_all(self, work: Iterable[Coroutine[Any, Any, object]]) -> None:
+        await run_concurrently(self.change(one) for one in work)
 
     async def pause(self, seconds: float = PACE_SECONDS) -> None:
         self.changes += 1
+        self.has_attacked.set()
         await asyncio.sleep(seconds)
 
     async def relabel(self, number: int, labels: Json) -> None:
@@ -148,7 +163,7 @@ class Tenant(Hollow):
         """Markers must not wait for a finalizer that nobody removes."""
         markers = marker_path("", self.namespace).rstrip("/")
         found = (await self.api.get(markers))["items"]
-        await run_concurrently(self.change(self._free(each["metadata"]["name"])) for each in found)
+        await self.change_all(self._free(marker["metadata"]["name"]) for marker in found)
         gone = [markers, pod_path("", self.namespace).rstrip("/")]
         for node in self.nodes:
             gone += [f"/api/v1/nodes/{node}", node_pod_probe_path(node)]
@@ -166,8 +181,9 @@ Attack = Callable[[Tenant], Coroutine[Any, Any, None]]
 async def many_probes(tenant: Tenant) -> None:
     """Row 1: 64 markers of 32 probes; every edit concerns all pods of the tenant."""
     await tenant.place(1200)
-    for number in range(64):
-        await tenant.add_marker(*small_probes(number, 32), name=f"m{number}")
+    await tenant.change_all(
+        tenant.add_marker(*small_probes(number, 32), name=f"m{number}") for number in range(64)
+    )
     await tenant.report(flips=False)
     for turn in count(1):
         number = turn % 4
@@ -188,7 +204,7 @@ async def held_markers(tenant: Tenant) -> None:
     """Row 2: the tenant's own finalizer holds markers that are being deleted, while pods change."""
     pods = await tenant.place(180, on=60)
     names = [f"m{number}" for number in range(tenant.scaled(1500))]
-    await run_concurrently(tenant.add_held_marker(name) for name in names)
+    await tenant.change_all(tenant.add_held_marker(name) for name in names)
     for turn in count(1):
         await tenant.change(tenant.relabel(turn % pods, {"turn": f"{turn}"}))
         await tenant.pause()
@@ -198,7 +214,7 @@ async def live_markers(tenant: Tenant) -> None:
     """Row 3: 1,200 markers select each pod, and 60 of them are deleted and created again."""
     await tenant.place(200, on=50)
     markers = tenant.scaled(1200)
-    await run_concurrently(
+    await tenant.change_all(
         tenant.add_marker(*small_probes(number, 1), name=f"m{number}") for number in range(markers)
     )
     while True:
@@ -214,7 +230,7 @@ async def live_markers(tenant: Tenant) -> None:
 async def edits_of_a_large_marker(tenant: Tenant) -> None:
     """Row 4: each edit has other words and labels, 39 KiB in all."""
     await tenant.place(1)
-    await tenant.add_marker(*large_probes(0))
+    await tenant.change(tenant.add_marker(*large_probes(0)))
     for turn in count(1):
         await tenant.change(tenant.edit_marker(*large_probes(turn)))
         await tenant.pause()
@@ -239,7 +255,7 @@ def large_probes(turn: int) -> list[Json]:
 async def pods_with_many_ports(tenant: Tenant) -> None:
     """Row 4: pods that are deleted leave their ports in no cache."""
     await tenant.place(1)
-    await tenant.add_marker()
+    await tenant.change(tenant.add_marker())
     collection = pod_path("", tenant.namespace).rstrip("/")
     for turn in count(1):
         body = pod_object(
@@ -259,8 +275,9 @@ async def pods_with_many_ports(tenant: Tenant) -> None:
 async def updates_that_change_nothing(tenant: Tenant) -> None:
     """Row 5: an annotation that nobody reads."""
     pods = await tenant.place(100)
-    for number in range(5):
-        await tenant.add_marker(*small_probes(number, 1), name=f"m{number}")
+    await tenant.change_all(
+        tenant.add_marker(*small_probes(number, 1), name=f"m{number}") for number in range(5)
+    )
     for turn in count(1):
         path = pod_path(pod_name(turn % pods), tenant.namespace)
         annotations = {"example.com/turn": f"{turn}"}
@@ -288,23 +305,24 @@ async def refused_patches(tenant: Tenant) -> None:
         "validationActions": ["Deny"],
         "matchResources": {"namespaceSelector": of_tenant},
     }
-    await tenant.api.create(POLICIES, {"metadata": {"name": name}, "spec": spec})
+    metadata = {"name": name}
+    await tenant.change(tenant.api.create(POLICIES, {"metadata": metadata, "spec": spec}))
     try:
-        await tenant.api.create(BINDINGS, {"metadata": {"name": name}, "spec": binding})
+        await tenant.change(tenant.api.create(BINDINGS, {"metadata": metadata, "spec": binding}))
         await tenant.place(1000)
-        await tenant.add_marker()
+        await tenant.change(tenant.add_marker())
         while True:
             await tenant.report()
             await tenant.pause(REPORT_SECONDS)
     finally:
-        await tenant.api.delete(f"{BINDINGS}/{name}")
-        await tenant.api.delete(f"{POLICIES}/{name}")
+        await tenant.change(tenant.api.delete(f"{BINDINGS}/{name}"))
+        await tenant.change(tenant.api.delete(f"{POLICIES}/{name}"))
 
 
 async def labels_of_two_owners(tenant: Tenant) -> None:
     """Row 7: the tenant writes the label of its own marker every 11 s, which is an event each time."""
     pods = await tenant.place(200)
-    await tenant.add_marker()
+    await tenant.change(tenant.add_marker())
     await tenant.report(flips=False)
     for turn in count(1):
         for number in range(pods):
@@ -315,8 +333,9 @@ async def labels_of_two_owners(tenant: Tenant) -> None:
 async def markers_beyond_the_keys_of_a_pod(tenant: Tenant) -> None:
     """Rows 11 and the limits: each marker has 100 keys, and some are left out. Their labels are renamed."""
     await tenant.place(20)
-    for number in range(14):
-        await tenant.add_marker(*many_keys(number, 0), name=f"m{number}")
+    await tenant.change_all(
+        tenant.add_marker(*many_keys(number, 0), name=f"m{number}") for number in range(14)
+    )
     for turn in count(1):
         number = turn % 14
         await tenant.change(tenant.edit_marker(*many_keys(number, turn), name=f"m{number}"))
@@ -360,8 +379,12 @@ class Tenants:
         self._input.write(b"attack\n")
         await self._input.drain()
 
+    async def until_all_attacked(self) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await self.line() == "attacked"
+
     async def end(self) -> dict[str, int]:
-        """End the attacks. Return how often each was repeated."""
+        """End the attacks. Return how often each was made."""
         self._input.close()
         changes: dict[str, int] = json.loads(await self.line())
         return changes
@@ -390,7 +413,7 @@ async def tenants(kubeconfig: str, run: str, share: float) -> AsyncIterator[Tena
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        async with asyncio.timeout(REMOVE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await process.wait() == 0
 
 
@@ -413,7 +436,7 @@ async def _main(kubeconfig: str, run: str, share: float) -> None:
         try:
             await bystanders.start()
             await bystanders.place(BYSTANDERS)
-            await bystanders.add_marker()
+            await bystanders.change(bystanders.add_marker())
             say("bystanders")
             await asyncio.to_thread(sys.stdin.readline)
             await _attack(attackers)
@@ -427,9 +450,16 @@ async def _attack(attackers: dict[Attack, Tenant]) -> None:
     """Until the input ends."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_begin(attack, tenant)) for attack, tenant in attackers.items()]
+        tasks.append(group.create_task(_say_when_attacked(attackers.values())))
         await asyncio.to_thread(sys.stdin.read)
         for task in tasks:
             task.cancel()
+
+
+async def _say_when_attacked(tenants: Iterable[Tenant]) -> None:
+    for tenant in tenants:
+        await tenant.has_attacked.wait()
+    say("attacked")
 
 
 async def _begin(attack: Attack, tenant: Tenant) -> None:
