@@ -33,6 +33,7 @@ from soak.victims import (
     PERIODS,
     WINDOW_SECONDS,
     LabelChanges,
+    Object,
     uptime_seconds,
     victim,
     victims_marker,
@@ -102,24 +103,23 @@ class Namespaces:
 
     def create_pods(self, size: Size) -> None:
         """Return when all but the ballast are ready."""
-        self.victims.apply(*map(victim, range(size.victims)))
+        create(self.victims, *map(victim, range(size.victims)))
         for attacker in self.attackers:
-            attacker.apply(attacker_pod(), *map(ballast_pod, range(size.ballast)))
-        greedy = self.attackers[0]
-        # `apply` would keep a copy in an annotation, which has a limit.
-        greedy.run("create", "-f", "-", stdin=json.dumps(sent_data()))
-        greedy.apply(*pods_of_rows(size.rows))
+            create(attacker, attacker_pod(), *map(ballast_pod, range(size.ballast)))
+        create(self.attackers[0], sent_data(), *pods_of_rows(size.rows))
         for tenant in (self.victims, *self.attackers):
             seconds = f"--timeout={PATIENCE_SECONDS:g}s"
             wait = ("wait", "--for=condition=Ready", "pod", "-l", "!ballast", seconds)
             tenant.run(*wait, timeout=PATIENCE_SECONDS)
 
-    def attack(self, size: Size) -> None:
-        for attacker in self.attackers:
-            made = [*markers(crowd=size.crowd)]
-            if attacker is self.attackers[0]:
-                made += markers_of_rows()
-            attacker.apply(*made, timeout=PATIENCE_SECONDS)
+    async def attack(self, size: Size) -> None:
+        """Return when all markers of the attackers exist."""
+        async with asyncio.TaskGroup() as group:
+            for attacker in self.attackers:
+                made = [*markers(crowd=size.crowd)]
+                if attacker is self.attackers[0]:
+                    made += markers_of_rows()
+                group.create_task(asyncio.to_thread(create, attacker, *made))
 
     def remove(self) -> None:
         free = ("--type=merge", '--patch={"metadata":{"finalizers":null}}')
@@ -128,6 +128,12 @@ class Namespaces:
             for marker in tenant.items("podprobemarkers"):
                 tenant.run("patch", "podprobemarker", marker["metadata"]["name"], *free)
         self.system.run("delete", "namespace", *self.names, timeout=PATIENCE_SECONDS)
+
+
+def create(kubectl: Kubectl, *objects: Object) -> None:
+    """One request for each object. `apply` needs two, and its annotation has a limit of bytes."""
+    listed = typed("List", items=list(objects))
+    kubectl.run("create", "-f", "-", stdin=json.dumps(listed), timeout=PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -198,7 +204,7 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
         both = [manager, daemon]
         for program in both:
             await program.ready(seconds=PATIENCE_SECONDS)
-        cluster.victims.apply(victims_marker())
+        create(cluster.victims, victims_marker())
         await until_changed(daemon, changes, since=0.0)
         calm = await measured_windows(WINDOW_SECONDS)
         ports = [port_of(program) for program in both]
@@ -207,7 +213,7 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
             strangers(*ports, count=STRANGERS),
         ):
             await others.attack()
-            await asyncio.to_thread(cluster.attack, size)
+            await cluster.attack(size)
             windows = await measured_windows(size.seconds)
             await others.until_all_attacked()
             await until_changed(daemon, changes, since=uptime_seconds())
