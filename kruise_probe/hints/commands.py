@@ -52,6 +52,8 @@ _EXITS_WITH_0: Final = frozenset(
     }
 )
 """Programs at the end of a pipe whose exit code says nothing about the program before them."""
+_PRINTS: Final = ("echo", "printf")
+"""Programs before a pipe that do not fail."""
 _BLANK_OR_QUOTE: Final = re.compile(r"[\s'\"]")
 _WITH_VALUE: Final = ("-o", "-O", "+o", "+O", "--rcfile", "--init-file")
 
@@ -209,11 +211,11 @@ def hidden_exit_code(command: Sequence[str]) -> CommandProblem | None:
                 stages = []
             stages.append(word)
             is_first = False
-    if len(stages) < 3 or stages[-1] not in _EXITS_WITH_0:
+    if len(stages) < 3 or stages[-1] not in _EXITS_WITH_0 or stages[0] in _PRINTS:
         return None
     message = (
         f"the exit code is that of {stages[-1]}, which is 0 also if {stages[0]} fails; "
-        f"write 'out=$({stages[0]} ...) || exit 1' before the pipe"
+        f'write: out=$({stages[0]} ...) || exit 1; echo "$out" | ...'
     )
     return CommandProblem(len(command) - 1, message)
 

@@ -35,7 +35,7 @@ from kruise_probe.inspection.views import JsonView, SnapshotView
 
 _RUN_BY_TRY: Final = (REASON_NO_ROOM, *FIELD_REASONS)
 """Reasons why the daemon does not run a probe, or not as it is written; `try` does."""
-NOTHING_LISTENS_HERE: Final = "nothing listens on this port in the pod: correct the port, or start the program that should listen"
+NOTHING_LISTENS_HERE: Final = "nothing listens on this port in the pod; if something should, correct the port, or start its program"
 HOST_NETWORK: Final = (
     "the pod uses the host's network: try connects to the loopback address of the node, "
     "where a process of another pod may listen"

@@ -44,7 +44,7 @@ SHORTENED_NOTE: Final = "the daemon shortened this message to keep the NodePodPr
 REFUSED: Final = "connection refused"
 """In the message of an attempt, as the kubelet writes it."""
 NOTHING_LISTENS: Final = (
-    "nothing listens on this port at the pod's address: correct the port, or let the program listen on 0.0.0.0 instead "
+    "nothing listens on this port at the pod's address; if something should, correct the port, or let it listen on 0.0.0.0 instead "
     "of 127.0.0.1"
 )
 NO_PERMISSION: Final = "unknown: no permission to list nodepodprobes"
@@ -265,7 +265,7 @@ def invalid_values(wanted: Wanted, result: ContainerProbeState) -> list[str]:
     for mark, static, source in values_of(wanted, result):
         if source is None:
             continue
-        instead = "is removed"
+        instead = "is not set"
         if static is not None:
             instead = f"has the static value {static}"
         found.append(f"{mark.kind} {mark.name} {instead}: {_why_invalid(source)} {message}")

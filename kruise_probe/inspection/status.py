@@ -273,12 +273,12 @@ def result_view(trace: ProbeTrace) -> ResultView:
             **_select(pod.labels, names_of(not_written, "labels")),
             **_select(pod.annotations, names_of(not_written, "annotations")),
         },
-        remedy=_remedy(trace) if state == ProbeState.FAILED else "",
+        remedy=_remedy(trace),
     )
 
 
 def _remedy(trace: ProbeTrace) -> str:
-    """What to do about a failure whose cause is known."""
+    """What to do about a result whose cause is known."""
     for link in trace.links:
         if link.name == "result" and link.state is LinkState.OK:
             return link.remedy

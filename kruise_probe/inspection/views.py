@@ -58,7 +58,7 @@ class ResultView(JsonView, frozen=True):
 
     `labels` and `annotations` are those of the pod that this probe owns. `outdated`: the result is that of the probe
     before its last edit. `notWritten` are values of its keys that no result wrote, such as those of a backup or a template.
-    `remedy`: what to do about a failure whose cause is known, such as a port that nothing listens on.
+    `remedy`: what to do about a result whose cause is known, such as a port that nothing listens on.
     """
 
     probe: str

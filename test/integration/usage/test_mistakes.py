@@ -66,7 +66,7 @@ EXPLAIN, STATUS = "explain web", "status"
 MISTAKES = {
     "selector": (
         [pod(), marker(app="wbe")],
-        STATUS, ["NoPods", "closest is pod web", "did you mean 'web'?", "the selector requires app=wbe, but the pod has app=web", "delete the marker and create it with app=web", ":\n       kubectl get pods -n"],
+        STATUS, ["NoPods", "closest is pod web", "did you mean 'web'?", "the selector requires app=wbe, but the pod has app=web", "write app=web in the file and run kubectl replace --force -f FILE", ":\n       kubectl get pods -n"],
     ),
     "container": (
         [pod(), marker(container="mian")],
@@ -78,7 +78,7 @@ MISTAKES = {
     ),
     "port-without-listener": (
         [pod(), marker(tcpSocket={"port": 7999})],
-        EXPLAIN, ["connect: connection refused;", "-> nothing listens on this port", "correct the port"],
+        EXPLAIN, ["connect: connection refused;", "-> nothing listens on this port", "if something should, correct the port"],
     ),
     "port-without-listener-in-status": (
         [pod(), marker(tcpSocket={"port": 7999})],
@@ -86,7 +86,7 @@ MISTAKES = {
     ),
     "pipe": (
         [pod(), marker(exec=script("idel.sh | wc -l"))],
-        EXPLAIN, ["-> the exit code is that of wc, which is 0 also if idel.sh fails"],
+        STATUS, ["hint: Succeeded  web (checked)", "the exit code is that of wc, which is 0 also if idel.sh fails; write: out=$(idel.sh ...) || exit 1; echo"],
     ),
     "one-string": (
         [pod(), marker(exec={"command": ["cat mood; grep -q 'fine day' mood"]})],
@@ -118,7 +118,7 @@ MISTAKES = {
     ),
     "two-claims": (
         [pod(), marker("a"), marker("b")],
-        EXPLAIN, ["belongs to probe 'checked' of PodProbeMarker", "(ClaimedByAnother)", "-> use another name"],
+        EXPLAIN, ["belongs to probe 'checked' of PodProbeMarker", "(ClaimedByAnother)", "-> write another condition type or key in one of the two probes"],
     ),
     "paused-marker": (
         [pod(), marker(paused=True)],

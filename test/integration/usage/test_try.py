@@ -107,7 +107,7 @@ async def test_file_is_tried_as_if_it_were_applied(tmp_path: Path) -> None:
     ran, _ = await try_it(tmp_path, "web-0 -f marker.yaml", file, markers=[older])
     assert ran.code == 0
     assert "note         label 'idle' of probe 'healthy' belongs to probe 'mine'" in ran.out
-    assert "-> use another name in one of the two probes" in ran.out
+    assert "-> write another condition type or key in one of the two probes" in ran.out
     assert "healthy=True" in ran.out
     assert "busy-" in ran.out
     assert "idle=" not in ran.out

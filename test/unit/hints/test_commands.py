@@ -79,6 +79,7 @@ def test_command_that_needs_a_shell_names_the_word_and_what_to_write(
     after_another=("cd /a && ./check | tee log", "./check"),
     two_pipes=("ps | grep b | wc -l", "ps"),
     own_exit_code=("cat a | grep -q b", ""),
+    as_advised=('out=$(./check) || exit 1; echo "$out" | tee log', ""),
     quoted=("grep -q 'a | cat' b", ""),
     not_the_last=("a | head -1 | grep -q b; c", ""),
     pipefail=("set -o pipefail; a | head -1", ""),

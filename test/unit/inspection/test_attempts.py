@@ -162,7 +162,7 @@ def test_probe_that_could_not_run_from_here_has_no_marks_and_no_note_on_its_valu
 
 @cases(
     "state message note remedy",
-    no_value=(ProbeState.SUCCEEDED, "starting", "label players is removed: ", "correct regex in"),
+    no_value=(ProbeState.SUCCEEDED, "starting", "label players is not set: ", "correct regex in"),
     no_program=(ProbeState.FAILED, "sh: pgrep: not found", "", "the container has no such program"),
     no_start=(ProbeState.UNKNOWN, "ExecImpossible: exec format error", "", "begin the script with"),
 )

@@ -220,8 +220,8 @@ def test_marker_without_pods_shows_its_selector_and_the_closest_pod(
     assert (problem.severity, problem.link, problem.reason) == ("waiting", "selector", "NoPods")
     assert problem.message.startswith(f"no pod of namespace default has app=web; {closest}")
     assert problem.remedy.startswith(
-        f"if the selector is wrong, delete the marker and create it with {create} in its selector, which cannot be changed; "
-        "otherwise label the pod template as the selector requires; "
+        f"if the selector is wrong, write {create} in the file and run kubectl replace --force -f FILE, "
+        "as the selector of a marker cannot be changed; otherwise label the pod template as the selector requires; "
     )
 
 

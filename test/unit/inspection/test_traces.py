@@ -297,14 +297,14 @@ def test_values_must_be_those_of_the_newest_message(
     assert (found.text if found else "") == text
 
 
-INVALID = "is removed: regex 'n=.+' finds no valid value in the message"
+INVALID = "is not set: regex 'n=.+' finds no valid value in the message"
 SHOWN = "x" * SHOWN_MESSAGE
 PATTERN = {"annotation": "n", "regex": "n=.+"}
 
 
 INVALID_VALUES = {
     "invalid-value": ({"label": "n", "regex": "n=.+"}, "n=a/b", f'label n {INVALID} "n=a/b"'),
-    "first-line": ({"label": "n"}, "a/b", 'label n is removed: no valid value in the first line of the message "a/b"'),
+    "first-line": ({"label": "n"}, "a/b", 'label n is not set: no valid value in the first line of the message "a/b"'),
     "long-message": (PATTERN, "x" * 100, f'annotation n {INVALID} "{SHOWN}…"'),
     "message-that-was-cut": (
         PATTERN,
@@ -337,7 +337,7 @@ def test_pattern_over_the_limit_of_a_pod_is_named() -> None:
     assert found is not None
     assert named(found) == "marks ValueInvalid broken"
     assert found.text == (
-        "label web is removed: all patterns of this pod together are too large to search regex '.{1,150}' in \"3 players\""
+        "label web is not set: all patterns of this pod together are too large to search regex '.{1,150}' in \"3 players\""
     )
 
 
@@ -356,7 +356,7 @@ FAILED_COMMANDS = {
     "of-the-application": (IN_SHELL, "Failed", "key not found\nError: stat /x: no such file or directory\nrpc-exec-check: permission denied", ""),
     "success": (IN_SHELL, "Succeeded", "sh: pgrep: not found; no ExecStuck probes", ""),
     "no-command": ({"tcpSocket": {"port": 80}}, "Failed", "sh: pgrep: not found", ""),
-    "no-program-before-a-pipe": (PIPE, "Succeeded", "0", "the exit code is that of wc, which is 0 also if pgerp fails"),
+    "no-program-before-a-pipe": (PIPE, "Succeeded", "0", "also if pgerp fails; write: out=$(pgerp ...) || exit 1; echo \"$out\" | ..."),
     "one-word-with-shell-characters": (
         {"exec": {"command": ["cat mood; grep -q 'a b' mood"]}}, "Unknown", "ExecImpossible: not found",
         """; run it in a shell: ["sh", "-c", "cat mood; grep -q 'a b' mood"]""",
