@@ -139,6 +139,12 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
             await asyncio.Event().wait()
 
 
+def _runtime_problem(containers: ContainerWatcher) -> str | None:
+    if containers.available:
+        return None
+    return containers.problem or "the containers of this node are not listed yet"
+
+
 async def _run_probes(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessContext) -> None:
     client = RestClient(
         config=context.config,
@@ -157,7 +163,7 @@ async def _run_probes(flags: DaemonFlags, runtime: NodeRuntime, context: Process
         execs = Places(flags.max_concurrent_execs, EXECS, threads)
         sockets = Places(socket_places(), SOCKETS, threads)
         REGISTRY.register(PlacesCollector(execs=execs, sockets=sockets))
-        context.ready.add("runtime", lambda: None if containers.available else containers.problem)
+        context.ready.add("runtime", partial(_runtime_problem, containers))
         context.ready.add_cache(informer)
         group.create_task(_warn_without_probes(informer, flags.node_name), name="no work")
         await run_supervisor(

@@ -303,16 +303,16 @@ class Worker:
         if self._invalid_reason:
             self._state.publish(state.unknown(self._invalid_reason))
             return
-        if not containers.is_known(key.pod_uid, key.container):
-            return
         # What was missed before this worker had a container counts too.
         since = min(self._loop.time(), self._handover.watched_until)
-        if not containers.available:
+        if containers.problem:
             problem = f"{Reason.RUNTIME_UNAVAILABLE}: {containers.problem}"
             self._state.put_on_hold(problem, since)
             return
         view = containers.find(key.pod_uid, key.container)
         if view is None:
+            return
+        if view.state is ContainerState.MISSING:
             problem = (
                 f"{Reason.CONTAINER_NOT_CREATED}: the runtime has no container {key.container} of pod "
                 f"{self.desired.pod}; the pod's events show why"

@@ -45,7 +45,7 @@ class EmbeddedRuntime:
         attempt: int = 0,
     ) -> LocalContainer:
         """A started container: `.id`, `.sandbox.id`, `.sandbox.uid`, `.folder`, `.running`."""
-        config = ContainerConfig(name, "none", tuple(command), environment or {}, attempt)
+        config = ContainerConfig(name, tuple(command), environment or {}, attempt)
         return self.runtime.start_container(sandbox or self.sandbox(), config, lambda _: None)
 
 

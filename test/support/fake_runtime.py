@@ -17,14 +17,11 @@ import grpc
 import grpc.aio
 
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
-from kruise_probe.daemon.cri._pb.cri_pb2_grpc import (
-    RuntimeServiceServicer,
-    add_RuntimeServiceServicer_to_server,
-)
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerNotRunning,
     ContainerState,
+    ContainerStatus,
     ExecImpossible,
     ExecResult,
     ExecTimeout,
@@ -33,6 +30,7 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
+from kruise_probe_playground.node.cri_service import handler_of
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -139,13 +137,10 @@ class ScriptedRuntime:
             for it in self.containers.values()
         ]
 
-    async def started_at(self, container_id: str) -> datetime | None:
+    async def container_status(self, container_id: str) -> ContainerStatus:
         self._called("ContainerStatus")
-        return self._container(container_id).started_at
-
-    async def exit_code(self, container_id: str) -> int:
-        self._called("ContainerStatus")
-        return self._container(container_id).exit_code
+        container = self._container(container_id)
+        return ContainerStatus(container.started_at, container.exit_code)
 
     async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         self._called("PodSandboxStatus")
@@ -223,7 +218,7 @@ _CODES: dict[type[RuntimeFailure], grpc.StatusCode] = {
 }
 
 
-class _Servicer(RuntimeServiceServicer):
+class _Servicer:
     """The CRI of a scripted runtime; codes and texts as containerd's."""
 
     def __init__(self, runtime: ScriptedRuntime) -> None:
@@ -232,10 +227,8 @@ class _Servicer(RuntimeServiceServicer):
     async def Version(self, request: pb.VersionRequest, context: Any) -> pb.VersionResponse:
         name, version = (await self._or_abort(self._runtime.version(), context)).split()
         return pb.VersionResponse(
-            version="0.1.0",
             runtime_name=name,
             runtime_version=version,
-            runtime_api_version="v1",
         )
 
     async def ListContainers(
@@ -247,12 +240,10 @@ class _Servicer(RuntimeServiceServicer):
     async def ContainerStatus(
         self, request: pb.ContainerStatusRequest, context: Any
     ) -> pb.ContainerStatusResponse:
-        call = self._runtime.started_at(request.container_id)
-        started_at = await self._or_abort(call, context)
+        call = self._runtime.container_status(request.container_id)
+        found = await self._or_abort(call, context)
         status = pb.ContainerStatus(
-            id=request.container_id,
-            started_at=_nanoseconds(started_at),
-            exit_code=self._runtime.containers[request.container_id].exit_code,
+            started_at=_nanoseconds(found.started_at), exit_code=found.exit_code
         )
         return pb.ContainerStatusResponse(status=status)
 
@@ -267,9 +258,7 @@ class _Servicer(RuntimeServiceServicer):
         )
         options = pb.NamespaceOption(network=pb.NODE if status.host_network else pb.POD)
         linux = pb.LinuxPodSandboxStatus(namespaces=pb.Namespace(options=options))
-        return pb.PodSandboxStatusResponse(
-            status=pb.PodSandboxStatus(id=request.pod_sandbox_id, network=network, linux=linux)
-        )
+        return pb.PodSandboxStatusResponse(status=pb.PodSandboxStatus(network=network, linux=linux))
 
     async def ExecSync(self, request: pb.ExecSyncRequest, context: Any) -> pb.ExecSyncResponse:
         call = self._runtime.exec_sync(
@@ -317,7 +306,7 @@ async def served(runtime: ScriptedRuntime, socket: Path | None = None) -> AsyncI
                 yield endpoint
         return
     server = grpc.aio.server(options=[("grpc.max_send_message_length", 64 << 20)])
-    add_RuntimeServiceServicer_to_server(_Servicer(runtime), server)
+    server.add_generic_rpc_handlers([handler_of(_Servicer(runtime))])
     _ = server.add_insecure_port(f"unix:{socket}")
     await server.start()
     try:

@@ -153,7 +153,7 @@ def cri_answer(data: bytes) -> None:
 
 _CRI: Final[tuple[tuple[Any, Callable[[Any], object]], ...]] = (
     (pb.ListContainersResponse, lambda m: [grpc_runtime._container(each) for each in m.containers]),
-    (pb.ContainerStatusResponse, lambda m: grpc_runtime._at(m.status.started_at)),
+    (pb.ContainerStatusResponse, grpc_runtime._status),
 )
 
 

@@ -29,7 +29,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbe,
 )
 from kruise_probe.client.request import PatchType
-from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
+from kruise_probe.daemon.cri.containers import MISSING, ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.desired import NodeAddresses
 from kruise_probe.daemon.places import EXECS, SOCKETS, Place, Places
@@ -92,6 +92,7 @@ class FakeContainers(ContainerWatcher):
     """What a `ContainerWatcher` shows, set by hand."""
 
     def __init__(self) -> None:
+        self.available = True
         self.problem = ""
         self.known = True
         self._shown: dict[tuple[str, str], ContainerView] = {}
@@ -100,11 +101,9 @@ class FakeContainers(ContainerWatcher):
         self._count = 0
 
     def set_available(self, available: bool) -> None:
+        self.available = available
         self.problem = "" if available else "unavailable"
         self._changed()
-
-    def is_known(self, pod_uid: str, container_name: str) -> bool:
-        return self.known
 
     def show(self) -> None:
         """The runtime has returned what it was asked for."""
@@ -112,7 +111,9 @@ class FakeContainers(ContainerWatcher):
         self._changed()
 
     def find(self, pod_uid: str, container_name: str) -> ContainerView | None:
-        return self._shown.get((pod_uid, container_name))
+        if not self.known:
+            return None
+        return self._shown.get((pod_uid, container_name), MISSING)
 
     def subscribe(
         self, pod_uid: str, container_name: str, callback: Callable[[], None]

@@ -10,7 +10,7 @@ hangs delays all pods. The runtime is unavailable when a list fails; a failed st
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence, Set
 from datetime import datetime
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerState,
+    ContainerStatus,
     RuntimeContainer,
     RuntimeFailure,
 )
@@ -43,9 +44,7 @@ MAX_BACKOFF_SECONDS: Final = 2.0
 _MAX_STATUS_CALLS: Final = 8
 """In flight at once, of containers and of sandboxes."""
 
-_NOT_LISTED_YET: Final = "the containers of this node are not listed yet"
-_NO_STATUS_YET: Final = "the runtime has not returned the status of the new container yet"
-
+K = TypeVar("K", bound=Hashable)
 S = TypeVar("S")
 
 
@@ -57,9 +56,11 @@ class ContainerKey(NamedTuple):
 class ContainerView(msgspec.Struct, frozen=True):
     """The newest container of one name in one pod.
 
-    `started_at`, `ips` and `host_network` are set for a running container. `ips` is empty for a pod in the host's
-    network. If the status of a running container or of its sandbox is not available, its state is UNKNOWN and `problem`
-    has the reason. `exit_code` is set for an exited one, once the runtime has reported it.
+    Attributes:
+        state: UNKNOWN if the status of a running container or of its sandbox is not available.
+        started_at, ips, host_network: of a running one; `ips` is empty for a pod in the host's network.
+        problem: why the state is UNKNOWN, if the runtime has said so.
+        exit_code: of an exited one, once the runtime has reported it.
     """
 
     id: str
@@ -69,6 +70,9 @@ class ContainerView(msgspec.Struct, frozen=True):
     host_network: bool = False
     problem: str = ""
     exit_code: int | None = None
+
+
+MISSING: Final = ContainerView("", ContainerState.MISSING)
 
 
 def newest(containers: Sequence[RuntimeContainer]) -> dict[ContainerKey, RuntimeContainer]:
@@ -104,40 +108,27 @@ class ContainerWatcher:
     Cancelling `run` keeps the last views.
 
     Attributes:
-        problem: why the runtime is not available; empty when it is.
+        available: whether the last list succeeded; False before the first.
+        problem: why it failed; empty before the first.
     """
 
     def __init__(self, runtime: GrpcRuntime) -> None:
-        self.problem = _NOT_LISTED_YET
+        self.available = False
+        self.problem = ""
         self._runtime = runtime
         self._subscribers: dict[ContainerKey, list[Callback]] = {}
         self._newest: dict[ContainerKey, RuntimeContainer] = {}
-        self._starts = _StatusCache(runtime.started_at, self._on_status)
-        self._sandboxes = _StatusCache(runtime.sandbox_status, self._on_status)
-        self._exit_codes = _StatusCache(runtime.exit_code, self._on_status)
         self._views: dict[ContainerKey, ContainerView | None] = {}
         self._status_calls = asyncio.TaskGroup()
+        self._statuses = _StatusCache(self._status_of, self._on_status, self._status_calls)
+        self._sandboxes = _StatusCache(runtime.sandbox_status, self._on_status, self._status_calls)
         self._wake = asyncio.Event()
         self._list_is_requested = False
         self._listed_at = -math.inf
         self._backoff_seconds = 0.0
 
-    @property
-    def available(self) -> bool:
-        """Whether the last list succeeded; False before the first."""
-        return not self.problem
-
-    def is_known(self, pod_uid: str, container_name: str) -> bool:
-        """Whether the runtime was asked for the containers, and for the status of this one if it runs."""
-        if self.problem == _NOT_LISTED_YET:
-            return False
-        container = self._newest.get(ContainerKey(pod_uid, container_name))
-        if container is None or container.state is not ContainerState.RUNNING:
-            return True
-        return self._has_response(container)
-
     def find(self, pod_uid: str, container_name: str) -> ContainerView | None:
-        """The newest container of this name; None if there is none, or it is the first of this name and has no status yet."""
+        """The newest container of this name; None while the runtime has not said yet what is with it."""
         return self._views.get(ContainerKey(pod_uid, container_name))
 
     def subscribe(self, pod_uid: str, container_name: str, callback: Callback) -> Callback:
@@ -197,20 +188,32 @@ class ContainerWatcher:
         try:
             self._newest = newest(await self._runtime.list_containers())
         except RuntimeFailure as failure:
-            backoff = max(2 * self._backoff_seconds, REQUESTED_INTERVAL_SECONDS)
-            self._backoff_seconds = min(backoff, MAX_BACKOFF_SECONDS)
-            self._listed_at = loop_time()
-            self._set_problem(str(failure))
+            self._record_failure(str(failure))
             return
+        containers = set(self._newest.values())
+        self._statuses.forget_others(containers)
+        self._sandboxes.forget_others({container.sandbox_id for container in containers})
+        changed = self._update_views(self._subscribers)
+        if not self.available:
+            _log.info("container runtime is available")
+            changed = list(self._subscribers)
+        self.available = True
+        self.problem = ""
         self._backoff_seconds = 0.0
-        ids = {container.id for container in self._newest.values()}
-        self._starts.forget_others(ids)
-        self._exit_codes.forget_others(ids)
-        self._sandboxes.forget_others({container.sandbox_id for container in self._newest.values()})
-        self._publish(self._subscribers)
-        self._set_problem("")
+        self._notify(changed)
         for key in self._subscribers:
             self._request_status(key)
+
+    def _record_failure(self, problem: str) -> None:
+        is_new = not self.problem
+        self.available = False
+        self.problem = problem
+        backoff = max(2 * self._backoff_seconds, REQUESTED_INTERVAL_SECONDS)
+        self._backoff_seconds = min(backoff, MAX_BACKOFF_SECONDS)
+        self._listed_at = loop_time()
+        if is_new:
+            _log.warning("container runtime is unavailable; probes wait for it", error=problem)
+            self._notify(list(self._subscribers))
 
     def _request_status(self, key: ContainerKey) -> None:
         """Call for the status of a running container and of its sandbox, or of an exited one, unless known or in flight.
@@ -220,98 +223,66 @@ class ContainerWatcher:
         container = self._newest.get(key)
         if container is None:
             return
-        if container.state is ContainerState.EXITED:
-            self._exit_codes.request(container.id, self._status_calls)
+        if container.state in (ContainerState.RUNNING, ContainerState.EXITED):
+            self._statuses.request(container)
         if container.state is not ContainerState.RUNNING:
             return
-        self._starts.request(container.id, self._status_calls)
         sandbox = self._sandboxes.known.get(container.sandbox_id)
         # cri-dockerd reports no address, without an error, when its network plugin has failed once.
         no_address = False
         if sandbox is not None and not sandbox.host_network:
             no_address = not sandbox.ips
-        self._sandboxes.request(container.sandbox_id, self._status_calls, again=no_address)
+        self._sandboxes.request(container.sandbox_id, again=no_address)
 
-    def _on_status(self, id: str) -> None:
-        """Handle a response or failure for the id of a container or sandbox."""
+    async def _status_of(self, container: RuntimeContainer) -> ContainerStatus:
+        return await self._runtime.container_status(container.id)
+
+    def _on_status(self, subject: RuntimeContainer | str) -> None:
+        """Handle a response or failure for a container, or for the id of a sandbox."""
         keys: list[ContainerKey] = []
         for key in self._subscribers:
             container = self._newest.get(key)
-            if container is not None and id in (container.id, container.sandbox_id):
+            if container is not None and subject in (container, container.sandbox_id):
                 keys.append(key)
-        self._publish(keys)
+        self._notify(self._update_views(keys))
 
-    def _publish(self, keys: Iterable[ContainerKey]) -> None:
+    def _update_views(self, keys: Iterable[ContainerKey]) -> list[ContainerKey]:
+        """Return those that have changed."""
         changed: list[ContainerKey] = []
         for key in keys:
             view = self._view(key)
             if view != self._views.get(key):
                 self._views[key] = view
                 changed.append(key)
-        self._notify(changed)
+        return changed
 
     def _view(self, key: ContainerKey) -> ContainerView | None:
         container = self._newest.get(key)
         if container is None:
-            return None
+            return MISSING
+        status = self._statuses.known.get(container)
+        if container.state is not ContainerState.RUNNING:
+            exit_code = None
+            if status is not None:
+                exit_code = status.exit_code
+            return ContainerView(container.id, container.state, exit_code=exit_code)
         sandbox = self._sandboxes.known.get(container.sandbox_id)
-        view = ContainerView(
-            id=container.id,
-            state=container.state,
-            started_at=self._starts.known.get(container.id),
-            exit_code=self._exit_codes.known.get(container.id),
-        )
-        if sandbox is not None:
-            view = msgspec.structs.replace(
-                view,
-                ips=sandbox.ips,
-                host_network=sandbox.host_network,
+        if status is not None and sandbox is not None:
+            return ContainerView(
+                container.id,
+                container.state,
+                status.started_at,
+                sandbox.ips,
+                sandbox.host_network,
             )
-        is_known = sandbox is not None and container.id in self._starts.known
-        if is_known or container.state is not ContainerState.RUNNING:
-            return view
-        return self._without_status(view, container, self._views.get(key))
-
-    def _without_status(
-        self, view: ContainerView, container: RuntimeContainer, previous: ContainerView | None
-    ) -> ContainerView | None:
-        """The view of a running container whose status, or that of its sandbox, is not known."""
-        failure = self._starts.failures.get(container.id)
+        failure = self._statuses.failures.get(container)
         if failure is None:
             failure = self._sandboxes.failures.get(container.sandbox_id)
-        if isinstance(failure, ContainerNotFound):
+        if failure is None:
             return None
-        # Keep the view of the same container until there is a status. The address of a replaced container may
-        # belong to another pod by now.
-        if failure is None and (previous is None or previous.id == container.id):
-            return previous
-        problem = _NO_STATUS_YET
-        if failure is not None:
-            problem = str(failure)
-        return msgspec.structs.replace(
-            view,
-            state=ContainerState.UNKNOWN,
-            problem=problem,
-        )
-
-    def _has_response(self, container: RuntimeContainer) -> bool:
-        """Whether both status calls of a container have returned, also with a failure."""
-        id = container.id
-        sandbox_id = container.sandbox_id
-        if id in self._starts.failures or sandbox_id in self._sandboxes.failures:
-            return True
-        return id in self._starts.known and sandbox_id in self._sandboxes.known
-
-    def _set_problem(self, problem: str) -> None:
-        before = self.problem
-        self.problem = problem
-        changed = bool(before) != bool(problem)
-        if changed and not problem:
-            _log.info("container runtime is available")
-        elif changed or before == _NOT_LISTED_YET:
-            _log.warning("container runtime is unavailable; probes wait for it", error=problem)
-        if changed or before == _NOT_LISTED_YET:
-            self._notify(list(self._subscribers))
+        if isinstance(failure, ContainerNotFound):
+            return MISSING
+        return ContainerView(container.id, ContainerState.UNKNOWN, problem=str(failure))
 
     def _notify(self, keys: Iterable[ContainerKey]) -> None:
         for key in keys:
@@ -319,52 +290,55 @@ class ContainerWatcher:
                 callback()
 
 
-class _StatusCache(Generic[S]):
-    """The status of containers or of sandboxes: one call per id, another after each list while there is no response.
+class _StatusCache(Generic[K, S]):
+    """The status of containers or of sandboxes: one call for each, another after each list while there is no response.
 
     A call that hangs or fails delays no other call. It does not make the runtime unavailable; only a failed list does.
 
     Attributes:
-        known: the responses, by id.
-        failures: the errors of the last calls, by id.
+        known: the responses.
+        failures: the errors of the last calls.
     """
 
     def __init__(
-        self, call: Callable[[str], Awaitable[S]], on_change: Callable[[str], None]
+        self,
+        call: Callable[[K], Awaitable[S]],
+        on_change: Callable[[K], None],
+        calls: asyncio.TaskGroup,
     ) -> None:
-        """`on_change` is called with the id after each response or failure."""
-        self.known: dict[str, S] = {}
-        self.failures: dict[str, RuntimeFailure] = {}
+        """`on_change` is called after each response or failure."""
+        self.known: dict[K, S] = {}
+        self.failures: dict[K, RuntimeFailure] = {}
         self._call = call
         self._on_change = on_change
-        self._in_flight: set[str] = set()
+        self._calls = calls
+        self._in_flight: set[K] = set()
         self._places = asyncio.Semaphore(_MAX_STATUS_CALLS)
 
-    def request(self, id: str, calls: asyncio.TaskGroup, *, again: bool = False) -> None:
-        """Start the call for the id, unless its response is known (and not wanted `again`) or a call is in flight."""
-        is_wanted = again or id not in self.known
-        if not is_wanted or id in self._in_flight:
+    def request(self, subject: K, *, again: bool = False) -> None:
+        """Start the call, unless its response is known (and not wanted `again`) or a call is in flight."""
+        is_wanted = again or subject not in self.known
+        if not is_wanted or subject in self._in_flight:
             return
-        self._in_flight.add(id)
-        call = self._call_for(id)
-        _ = calls.create_task(call, name=f"status of {id}")
+        self._in_flight.add(subject)
+        _ = self._calls.create_task(self._request(subject), name="status call")
 
-    async def _call_for(self, id: str) -> None:
+    async def _request(self, subject: K) -> None:
         try:
             async with self._places:
-                self.known[id] = await self._call(id)
-            self.failures.pop(id, None)
+                self.known[subject] = await self._call(subject)
+            self.failures.pop(subject, None)
         except RuntimeFailure as failure:
-            _log.debug("status call failed", id=id, error=str(failure))
+            _log.debug("status call failed", of=str(subject), error=str(failure))
             # The first text stays, as in `state.attempt_blocked`.
-            if type(self.failures.get(id)) is not type(failure):
-                self.failures[id] = failure
+            if type(self.failures.get(subject)) is not type(failure):
+                self.failures[subject] = failure
         finally:
-            self._in_flight.discard(id)
-        self._on_change(id)
+            self._in_flight.discard(subject)
+        self._on_change(subject)
 
-    def forget_others(self, ids: Set[str]) -> None:
-        """Forget all ids but these."""
+    def forget_others(self, subjects: Set[K]) -> None:
+        """Forget all but these."""
         for statuses in (self.known, self.failures):
-            for id in statuses.keys() - ids:
-                del statuses[id]
+            for subject in statuses.keys() - subjects:
+                del statuses[subject]

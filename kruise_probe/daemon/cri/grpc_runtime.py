@@ -7,8 +7,7 @@ Differs: an exec is cancelled 0.5 s after its timeout, where kubelet waits two m
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any, Final, Self, TypeVar
@@ -16,9 +15,9 @@ from typing import Any, Final, Self, TypeVar
 import grpc
 import grpc.aio
 import msgspec
+from google.protobuf.message import Message
 
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
-from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceStub
 from kruise_probe.daemon.cri.runtime import (
     ALIVE_SECONDS,
     EXEC_GRACE_SECONDS,
@@ -26,6 +25,7 @@ from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerNotRunning,
     ContainerState,
+    ContainerStatus,
     ExecImpossible,
     ExecOutputTooLarge,
     ExecResult,
@@ -91,7 +91,9 @@ _TOO_LARGE_TEXT = re.compile(r"message larger than max")
 _CRIO_TIMED_OUT: Final = (-1, b"command timed out")
 """Exit code and stderr of CRI-O's response for a timeout. The exit code of a command that ended is never negative."""
 
-A = TypeVar("A")
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+M = TypeVar("M", bound=Message)
 
 
 class GrpcRuntime:
@@ -106,7 +108,6 @@ class GrpcRuntime:
     def __init__(self, endpoint: str = "") -> None:
         self.endpoint = endpoint
         self._channel: grpc.aio.Channel | None = None
-        self._stub: RuntimeServiceStub | None = None
 
     async def __aenter__(self) -> Self:
         self.connect(self.endpoint)
@@ -121,42 +122,35 @@ class GrpcRuntime:
         self._channel = grpc.aio.insecure_channel(
             f"unix:{socket_path(endpoint)}", options=_CHANNEL_OPTIONS
         )
-        self._stub = RuntimeServiceStub(self._channel)
 
     async def close(self) -> None:
         """Close the connection. Calls in flight raise RuntimeUnavailable."""
         self.endpoint = ""
         channel = self._channel
         self._channel = None
-        self._stub = None
         if channel is not None:
             await channel.close(None)
 
     async def version(self) -> str:
         """Name and version of the runtime, such as `containerd 1.6.20`."""
-        response = await self._call(self._calls.Version, pb.VersionRequest(version="v1"))
+        request = pb.VersionRequest(version="v1")
+        response = await self._call("Version", request, pb.VersionResponse)
         return f"{response.runtime_name} {response.runtime_version}"
 
     async def list_containers(self) -> Sequence[RuntimeContainer]:
         """All containers of pods, in every state, without sandboxes."""
-        response = await self._call(self._calls.ListContainers, pb.ListContainersRequest())
+        request = pb.ListContainersRequest()
+        response = await self._call("ListContainers", request, pb.ListContainersResponse)
         return [_container(container) for container in response.containers]
 
-    async def started_at(self, container_id: str) -> datetime | None:
-        """When the container started; None if it has not."""
+    async def container_status(self, container_id: str) -> ContainerStatus:
         request = pb.ContainerStatusRequest(container_id=container_id)
-        response = await self._call(self._calls.ContainerStatus, request)
-        return _at(response.status.started_at)
-
-    async def exit_code(self, container_id: str) -> int:
-        """The exit code of a container that has exited."""
-        request = pb.ContainerStatusRequest(container_id=container_id)
-        response = await self._call(self._calls.ContainerStatus, request)
-        return int(response.status.exit_code)
+        response = await self._call("ContainerStatus", request, pb.ContainerStatusResponse)
+        return _status(response)
 
     async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
-        response = await self._call(self._calls.PodSandboxStatus, request)
+        response = await self._call("PodSandboxStatus", request, pb.PodSandboxStatusResponse)
         network = response.status.network
         ips = [network.ip]
         ips += [additional.ip for additional in network.additional_ips]
@@ -179,11 +173,9 @@ class GrpcRuntime:
         request = pb.ExecSyncRequest(
             container_id=container_id, cmd=command, timeout=ceil(timeout_seconds)
         )
+        deadline_seconds = timeout_seconds + EXEC_GRACE_SECONDS
         try:
-            with self._closing_is_unavailable():
-                response = await self._calls.ExecSync(
-                    request, timeout=timeout_seconds + EXEC_GRACE_SECONDS
-                )
+            response = await self._send("ExecSync", request, pb.ExecSyncResponse, deadline_seconds)
         except grpc.aio.AioRpcError as error:
             failure = self._exec_failure(error, timeout_seconds)
             if isinstance(failure, ExecTimeout):
@@ -206,25 +198,27 @@ class GrpcRuntime:
             if isinstance(failure, RuntimeUnavailable):
                 raise
 
-    @property
-    def _calls(self) -> RuntimeServiceStub:
-        if self._stub is None:
-            raise RuntimeUnavailable("no container runtime has been found yet; see --cri-endpoint")
-        return self._stub
-
-    async def _call(self, method: Callable[..., Awaitable[A]], request: object) -> A:
+    async def _call(self, method: str, request: Message, response: type[M]) -> M:
         try:
-            with self._closing_is_unavailable():
-                return await method(request, timeout=CALL_TIMEOUT_SECONDS)
+            return await self._send(method, request, response, CALL_TIMEOUT_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise self._failure(error) from error
 
-    @contextmanager
-    def _closing_is_unavailable(self) -> Iterator[None]:
-        """Closing the channel cancels the calls, not the tasks that wait for them. A task group would drop such a task."""
+    async def _send(
+        self, method: str, request: Message, response: type[M], timeout_seconds: float
+    ) -> M:
+        """Raises: AioRpcError, RuntimeUnavailable."""
+        if self._channel is None:
+            raise RuntimeUnavailable("no container runtime has been found yet; see --cri-endpoint")
+        send: Callable[..., Awaitable[M]] = self._channel.unary_unary(
+            f"/{_SERVICE}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=response.FromString,
+        )
         try:
-            yield
+            return await send(request, timeout=timeout_seconds)
         except asyncio.CancelledError as error:
+            # Closing the channel cancels its calls, not the tasks that wait for them. A task group would drop such a task.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
@@ -296,8 +290,10 @@ def _container(container: pb.Container) -> RuntimeContainer:
     )
 
 
-def _at(nanoseconds: int) -> datetime | None:
-    if nanoseconds <= 0:
-        return None
-    # A timedelta keeps the microseconds; a float of seconds would lose them.
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=nanoseconds // 1000)
+def _status(response: pb.ContainerStatusResponse) -> ContainerStatus:
+    started_at = None
+    nanoseconds = response.status.started_at
+    if nanoseconds > 0:
+        # A timedelta keeps the microseconds; a float of seconds would lose them.
+        started_at = _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+    return ContainerStatus(started_at, response.status.exit_code)

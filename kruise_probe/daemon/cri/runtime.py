@@ -14,6 +14,7 @@ Differs: only the calls that the daemon needs; errors have types, where Go's hav
 
 import enum
 import re
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -34,10 +35,13 @@ _EXEC_ID = re.compile(r'(?<=\bexec) "[0-9a-f]{64}"')
 
 
 class ContainerState(enum.Enum):
+    """MISSING: the runtime has no such container."""
+
     CREATED = "Created"
     RUNNING = "Running"
     EXITED = "Exited"
     UNKNOWN = "Unknown"
+    MISSING = "Missing"
 
 
 class RuntimeContainer(msgspec.Struct, frozen=True):
@@ -50,6 +54,13 @@ class RuntimeContainer(msgspec.Struct, frozen=True):
     state: ContainerState
     created_at_ns: int
     attempt: int
+
+
+class ContainerStatus(msgspec.Struct, frozen=True):
+    """`started_at` is None if it has not started; `exit_code` counts once it has exited."""
+
+    started_at: datetime | None = None
+    exit_code: int = 0
 
 
 class PodSandboxStatus(msgspec.Struct, frozen=True):

@@ -36,7 +36,6 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     """What to run. The runtime adds its own variables to `environment`."""
 
     name: str
-    image: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
     attempt: int = 0

@@ -11,14 +11,12 @@ from typing import Any, NoReturn
 import grpc
 
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
-from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceServicer
 from kruise_probe_playground.node.containers import (
     CannotStart,
     ExecTimedOut,
     LocalContainer,
     NoSuchContainer,
     NotRunning,
-    Sandbox,
 )
 from kruise_probe_playground.node.runtime import LocalRuntime
 
@@ -27,7 +25,20 @@ Context = grpc.aio.ServicerContext[Any, Any]
 RUNTIME_NAME = "kruise-probe-playground"
 
 
-class CriService(RuntimeServiceServicer):
+def handler_of(service: object) -> "grpc.GenericRpcHandler[Any, Any]":
+    """The handler of a server for a service with a method for each call."""
+    described = pb.DESCRIPTOR.services_by_name["RuntimeService"]
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+    for method in described.methods:
+        methods[method.name] = grpc.unary_unary_rpc_method_handler(
+            getattr(service, method.name),
+            request_deserializer=getattr(pb, method.input_type.name).FromString,
+            response_serializer=getattr(pb, method.output_type.name).SerializeToString,
+        )
+    return grpc.method_handlers_generic_handler(described.full_name, methods)
+
+
+class CriService:
     """Has no state."""
 
     def __init__(self, runtime: LocalRuntime) -> None:
@@ -35,10 +46,8 @@ class CriService(RuntimeServiceServicer):
 
     async def Version(self, request: pb.VersionRequest, context: Context) -> pb.VersionResponse:
         return pb.VersionResponse(
-            version="0.1.0",
             runtime_name=RUNTIME_NAME,
             runtime_version=version("kruise-probe"),
-            runtime_api_version="v1",
         )
 
     async def PodSandboxStatus(
@@ -48,20 +57,14 @@ class CriService(RuntimeServiceServicer):
             sandbox = self._runtime.sandbox(request.pod_sandbox_id)
         except NoSuchContainer:
             await _abort_not_found(context, "sandbox", request.pod_sandbox_id)
-        return pb.PodSandboxStatusResponse(status=_sandbox_status(sandbox))
+        network = pb.PodSandboxNetworkStatus(ip=sandbox.ip)
+        return pb.PodSandboxStatusResponse(status=pb.PodSandboxStatus(network=network))
 
     async def ListContainers(
         self, request: pb.ListContainersRequest, context: Context
     ) -> pb.ListContainersResponse:
-        return pb.ListContainersResponse(
-            containers=[
-                pb.Container(
-                    pod_sandbox_id=container.sandbox.id,
-                    **_common(container),
-                )
-                for container in self._runtime.containers
-            ]
-        )
+        containers = map(_message_of, self._runtime.containers)
+        return pb.ListContainersResponse(containers=containers)
 
     async def ContainerStatus(
         self, request: pb.ContainerStatusRequest, context: Context
@@ -70,7 +73,11 @@ class CriService(RuntimeServiceServicer):
             container = self._runtime.container(request.container_id)
         except NoSuchContainer:
             await _abort_not_found(context, "container", request.container_id)
-        return pb.ContainerStatusResponse(status=_container_status(container))
+        status = pb.ContainerStatus(
+            started_at=_nanoseconds(container.started_at),
+            exit_code=container.exit_code,
+        )
+        return pb.ContainerStatusResponse(status=status)
 
     async def ExecSync(self, request: pb.ExecSyncRequest, context: Context) -> pb.ExecSyncResponse:
         code = grpc.StatusCode.UNKNOWN
@@ -111,40 +118,13 @@ def _nanoseconds(at: datetime | None) -> int:
     return int(at.timestamp()) * 1_000_000_000 + at.microsecond * 1_000
 
 
-def _common(container: LocalContainer) -> dict[str, Any]:
-    """The fields that the two messages about a container have in common."""
+def _message_of(container: LocalContainer) -> pb.Container:
     config = container.config
-    return {
-        "id": container.id,
-        "metadata": pb.ContainerMetadata(name=config.name, attempt=config.attempt),
-        "image": pb.ImageSpec(image=config.image),
-        "image_ref": config.image,
-        "state": pb.CONTAINER_RUNNING if container.running else pb.CONTAINER_EXITED,
-        "created_at": _nanoseconds(container.created_at),
-        "labels": {**container.sandbox.labels, "io.kubernetes.container.name": config.name},
-        "annotations": {"io.kubernetes.container.restartCount": str(config.attempt)},
-    }
-
-
-def _container_status(container: LocalContainer) -> pb.ContainerStatus:
-    return pb.ContainerStatus(
-        started_at=_nanoseconds(container.started_at),
-        finished_at=_nanoseconds(container.finished_at),
-        exit_code=container.exit_code,
-        reason=container.reason,
-        message=container.message,
-        **_common(container),
-    )
-
-
-def _sandbox_status(sandbox: Sandbox) -> pb.PodSandboxStatus:
-    return pb.PodSandboxStatus(
-        id=sandbox.id,
-        metadata=pb.PodSandboxMetadata(
-            name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid
-        ),
-        state=pb.SANDBOX_READY,
-        created_at=_nanoseconds(sandbox.created_at),
-        network=pb.PodSandboxNetworkStatus(ip=sandbox.ip),
-        labels=sandbox.labels,
+    return pb.Container(
+        id=container.id,
+        pod_sandbox_id=container.sandbox.id,
+        metadata=pb.ContainerMetadata(name=config.name, attempt=config.attempt),
+        state=pb.CONTAINER_RUNNING if container.running else pb.CONTAINER_EXITED,
+        created_at=_nanoseconds(container.created_at),
+        labels={**container.sandbox.labels, "io.kubernetes.container.name": config.name},
     )

@@ -12,14 +12,10 @@ import msgspec
 from kruise_probe.api.resources import NODES
 from kruise_probe.api.times import format_time, utc_now
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
-from kruise_probe.daemon.cri._pb.cri_pb2_grpc import (
-    RuntimeServiceServicer,
-    add_RuntimeServiceServicer_to_server,
-)
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.runtime.recorder import EventRecorder
 from kruise_probe_playground.node.addresses import AddressBlock, hold_block
-from kruise_probe_playground.node.cri_service import CriService
+from kruise_probe_playground.node.cri_service import CriService, handler_of
 from kruise_probe_playground.node.kubelet import Kubelet
 from kruise_probe_playground.node.pod_worker import NodeContext
 from kruise_probe_playground.node.pods import NODE_PODS
@@ -35,7 +31,7 @@ MESSAGE_BYTES = 16 * 1024 * 1024
 class CriServer:
     """One gRPC server at `socket`; the server and the file exist while `run` runs."""
 
-    def __init__(self, service: RuntimeServiceServicer, *, socket: Path) -> None:
+    def __init__(self, service: object, *, socket: Path) -> None:
         self._service = service
         self._socket = socket
         self.listening = asyncio.Event()
@@ -52,7 +48,7 @@ class CriServer:
                 ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ]
         )
-        add_RuntimeServiceServicer_to_server(self._service, server)
+        server.add_generic_rpc_handlers([handler_of(self._service)])
         server.add_insecure_port(self.endpoint)
         self._socket.chmod(0o600)  # a client of the socket runs commands as this user
         await server.start()

@@ -237,7 +237,6 @@ class PodWorker:
         )
         return ContainerConfig(
             name=record.spec.name,
-            image=record.spec.image or "",
             command=command_line(record.spec, environment),
             environment=environment,
             attempt=record.restarts + 1 if record.current else 0,

@@ -86,7 +86,7 @@ async def test_list_has_pod_and_name_of_each_container(subject: Subject) -> None
 
 async def test_status_has_the_start_time(subject: Subject) -> None:
     for container_id in (await subject.container_id(), await until_ended(subject)):
-        started_at = await subject.runtime.started_at(container_id)
+        started_at = (await subject.runtime.container_status(container_id)).started_at
 
         assert started_at is not None
         assert timedelta() <= utc_now() - started_at < timedelta(hours=1)
@@ -104,7 +104,7 @@ async def test_sandbox_status_has_the_pods_address(subject: Subject) -> None:
 
 async def test_unknown_ids_are_not_found(subject: Subject) -> None:
     with pytest.raises(ContainerNotFound):
-        await subject.runtime.started_at(UNKNOWN)
+        await subject.runtime.container_status(UNKNOWN)
     with pytest.raises(ContainerNotFound):
         await subject.runtime.sandbox_status(UNKNOWN)
     with pytest.raises(ContainerNotFound):

@@ -3,7 +3,6 @@
 import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerNotRunning,
     ContainerState,
+    ContainerStatus,
     ExecImpossible,
     ExecOutputTooLarge,
     ExecResult,
@@ -202,24 +202,23 @@ async def test_a_container_that_has_not_started_has_no_start(socket: Path) -> No
     scripted = ScriptedRuntime()
     container = scripted.start(state=ContainerState.CREATED)
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        assert await runtime.started_at(container.id) is None
+        assert (await runtime.container_status(container.id)).started_at is None
 
 
 async def test_a_container_without_labels_of_kubelet_has_the_name_of_its_metadata(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Calls:
-        async def ListContainers(self, _: object, *, timeout: float) -> object:
-            metadata = pb.ContainerMetadata(name="registry")
-            labels = {"io.kubernetes.container.name": "main", "io.kubernetes.pod.uid": "uid-1"}
-            return pb.ListContainersResponse(
-                containers=[
-                    pb.Container(id="c1", metadata=metadata),
-                    pb.Container(id="c2", metadata=metadata, labels=labels),
-                ]
-            )
+    async def send(*_: object) -> object:
+        metadata = pb.ContainerMetadata(name="registry")
+        labels = {"io.kubernetes.container.name": "main", "io.kubernetes.pod.uid": "uid-1"}
+        return pb.ListContainersResponse(
+            containers=[
+                pb.Container(id="c1", metadata=metadata),
+                pb.Container(id="c2", metadata=metadata, labels=labels),
+            ]
+        )
 
-    monkeypatch.setattr(GrpcRuntime, "_calls", Calls())
+    monkeypatch.setattr(GrpcRuntime, "_send", send)
     found = await GrpcRuntime("/run/x.sock").list_containers()
     assert [(each.name, each.pod_uid) for each in found] == [("registry", ""), ("main", "uid-1")]
 
@@ -230,22 +229,18 @@ async def test_calls_end_after_five_seconds_and_a_command_within_a_second_of_its
     """With the version request that follows a timeout."""
     timeouts: dict[str, float] = {}
 
-    class Calls:
-        def __getattr__(self, name: str) -> object:
-            async def call(request: Any, *, timeout: float) -> object:
-                assert name != "ExecSync" or request.timeout == 3
-                timeouts[name] = timeout
-                raise RuntimeFailure(name)
+    async def send(_: object, name: str, request: Any, __: object, timeout: float) -> object:
+        assert name != "ExecSync" or request.timeout == 3
+        timeouts[name] = timeout
+        raise RuntimeFailure(name)
 
-            return call
-
-    monkeypatch.setattr(GrpcRuntime, "_calls", Calls())
+    monkeypatch.setattr(GrpcRuntime, "_send", send)
     runtime = GrpcRuntime("/run/x.sock")
     for call in (
         runtime.exec_sync("c", ["check"], timeout_seconds=2.5),
         runtime.version(),
         runtime.list_containers(),
-        runtime.started_at("c"),
+        runtime.container_status("c"),
         runtime.sandbox_status("s"),
     ):
         with pytest.raises(RuntimeFailure):
@@ -295,7 +290,7 @@ async def test_command_in_flight_when_the_connection_is_closed_is_unavailable(
 
 
 class HangingStatus(ScriptedRuntime):
-    async def started_at(self, container_id: str) -> datetime | None:
+    async def container_status(self, container_id: str) -> ContainerStatus:
         self.calls["ContainerStatus"] += 1
         await asyncio.Event().wait()
         raise AssertionError
@@ -324,6 +319,7 @@ async def test_scripted_runtime_is_read_back(socket: Path) -> None:
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
         assert await runtime.version() == await scripted.version()
         assert await runtime.list_containers() == await scripted.list_containers()
-        assert await runtime.started_at(container.id) == container.started_at
+        status = await runtime.container_status(container.id)
+        assert status == await scripted.container_status(container.id)
         sandboxes = {id: await runtime.sandbox_status(id) for id in scripted.sandboxes}
         assert sandboxes == scripted.sandboxes
