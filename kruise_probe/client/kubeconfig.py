@@ -1,33 +1,71 @@
 """Kubeconfig files: contexts are chosen here; the official package reads certificates, tokens, exec plugins, proxies.
 
 This is the only module that imports `kubernetes`, and it is imported only when a kubeconfig is used. The package
-reports errors as its own exceptions, as KeyErrors, or only in the log. They all become ConfigError.
+raises many types of exceptions. They all become ConfigError.
 
 Source: client-go tools/clientcmd.
 Differs: what the official Python package does not support (impersonation, SOCKS) is rejected.
 """
 
-import logging
+import base64
 import os
 import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
+import msgspec
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_kube_config_from_dict
-from kubernetes.config.kube_config import _cleanup_temp_files  # type: ignore[attr-defined]  # not in the stubs
+from kubernetes.config.exec_provider import ExecProvider
+from kubernetes.config.kube_config import (  # type: ignore[attr-defined]  # not in the stubs
+    ConfigNode,
+    _cleanup_temp_files,
+)
 
 from kruise_probe.client.cluster_config import NO_OVERRIDES, ClusterConfig, ConfigOverrides
 from kruise_probe.client.credentials import AuthInfo, ConfigError, Credentials, tls_context
 
-_IMPERSONATION = frozenset({"as", "as-uid", "as-groups", "as-user-extra"})
+_IMPERSONATION: Final = ("as", "as-groups", "as-uid", "as-user-extra")
 _PATHS: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """Keys of clusters and users that are relative to the kubeconfig's folder."""
-_FAILED_ON_TERMINAL: Final = "'NoneType' object has no attribute 'strip'"
+_BEFORE_PLUGIN: Final = ("auth-provider", "token", "tokenFile")
+"""Keys of a user that take precedence over an exec plugin."""
+
+_Entry = dict[str, Any]
+
+
+class _NamedEntry(msgspec.Struct):
+    """An entry of one of the lists."""
+
+    name: str
+    cluster: _Entry | None = None
+    context: _Entry | None = None
+    user: _Entry | None = None
+
+
+class _File(msgspec.Struct, rename={"current": "current-context"}):
+    """A kubeconfig as it is written."""
+
+    current: str | None = None
+    clusters: tuple[_NamedEntry, ...] | None = None
+    contexts: tuple[_NamedEntry, ...] | None = None
+    users: tuple[_NamedEntry, ...] | None = None
+
+
+class _Merged:
+    """The entries of all files by name. The first file with a name wins."""
+
+    def __init__(self) -> None:
+        self.current = ""
+        self.entries: dict[str, dict[str, _Entry]] = {"cluster": {}, "context": {}, "user": {}}
+
+    def add(self, file: _File, folder: Path) -> None:
+        """Add what is in a file of this folder."""
+        self.current = self.current or file.current or ""
+        for kind, entries in self.entries.items():
+            for named in getattr(file, f"{kind}s") or ():
+                entry = getattr(named, kind) or {}
+                entries.setdefault(named.name, _absolute(entry, folder))
 
 
 def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> ClusterConfig:
@@ -43,9 +81,8 @@ def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> 
 
 
 def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
-    chosen = _choose(_read_files(paths, where), overrides, where)
-    token_file = _take_token_file(chosen)
-    configuration = _configuration(chosen, where)
+    context, cluster, user = _chosen(_read_files(paths, where), overrides, where)
+    configuration = _configuration(cluster, user, where)
     server = str(configuration.host).rstrip("/")
     ca_file: Path | None = None
     if configuration.ssl_ca_cert:
@@ -56,22 +93,22 @@ def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
 
     def reload() -> AuthInfo:
         try:
-            renewed = _choose(_read_files(paths, where), overrides, where)
-            return _user_of(_configuration(renewed, where), where)
+            _, cluster, user = _chosen(_read_files(paths, where), overrides, where)
+            return _auth_of(_configuration(cluster, user, where), where)
         finally:
             _cleanup_temp_files()
 
-    user = _user_of(configuration, where)
-    may_change = bool(user.authorization or (user.certificate and tls is not None))
+    auth = _auth_of(configuration, where)
+    may_change = bool(auth.authorization or (auth.certificate and tls is not None))
     try:
-        credentials = Credentials(user, tls, reload if may_change else None)
-        if token_file:
-            credentials.follow_token(Path(token_file))
+        credentials = Credentials(auth, tls, reload if may_change else None)
+        if "tokenFile" in user and "auth-provider" not in user:
+            credentials.follow_token(Path(user["tokenFile"]))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     if tls is not None and ca_file is not None:
         credentials.follow_ca(ca_file, tls)
-    if tls is not None and user.certificate:
+    if tls is not None and auth.certificate:
         credentials.follow_certificate(*_certificate_files(configuration))
     return ClusterConfig(
         server=server,
@@ -79,200 +116,140 @@ def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
         credentials=credentials,
         server_name=configuration.tls_server_name,
         proxy=configuration.proxy or None,
-        namespace=chosen["contexts"][0]["context"]["namespace"] or "default",
+        namespace=str(context.get("namespace") or "default"),
         source=where,
     )
 
 
-def _read_files(paths: str, where: str) -> dict[str, Any]:
-    """Return `users`, `contexts` and `clusters` by name, and `current-context`. The first file with an entry's name wins.
-
-    Missing files are skipped, unless all are missing.
-    """
-    merged: dict[str, Any] = {"users": {}, "contexts": {}, "clusters": {}, "current-context": ""}
+def _read_files(paths: str, where: str) -> _Merged:
+    """Missing files are skipped, unless all are missing."""
+    merged = _Merged()
     is_found = False
     for name in paths.split(os.pathsep):
         path = Path(name).expanduser()
-        if not name or not path.exists():
-            continue
-        is_found = True
-        content = _read_file(path, where)
-        merged["current-context"] = merged["current-context"] or content.get("current-context")
-        for kind in ("users", "contexts", "clusters"):
-            for entry in _named(content.get(kind)):
-                value = _absolute(entry.get(kind.removesuffix("s")), path.absolute().parent)
-                merged[kind].setdefault(entry["name"], value)
+        if name and path.exists():
+            is_found = True
+            merged.add(_read_file(path, where), path.absolute().parent)
     if not is_found:
         raise ConfigError(f"{where}: does not exist; correct the path, or omit it")
     return merged
 
 
-def _named(entries: Any) -> list[dict[str, Any]]:
-    """The entries that have a name."""
-    if not isinstance(entries, list):
-        return []
-    mappings = [entry for entry in entries if isinstance(entry, dict)]
-    return [entry for entry in mappings if isinstance(entry.get("name"), str)]
+def _read_file(path: Path, where: str) -> _File:
+    try:
+        return msgspec.yaml.decode(path.read_bytes(), type=_File)
+    except OSError as error:
+        raise ConfigError(
+            f"{where}: cannot be read ({error.strerror}); make it readable for this user"
+        ) from error
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: is not a kubeconfig ({error}); correct the file") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: is not YAML ({_one_line(error)}); correct the file") from error
 
 
-def _absolute(entry: Any, folder: Path) -> Any:
+def _absolute(entry: _Entry, folder: Path) -> _Entry:
     """The entry, with the paths that are relative to its file made absolute."""
-    if not isinstance(entry, dict):
-        return entry
     absolute = {**entry}
     for key in _PATHS:
-        if isinstance(entry.get(key), str):
-            absolute[key] = str(folder / entry[key])
+        if entry.get(key):
+            absolute[key] = str(folder / str(entry[key]))
     plugin = entry.get("exec")
     if isinstance(plugin, dict) and os.sep in str(plugin.get("command")):
         absolute["exec"] = {**plugin, "command": str(folder / str(plugin["command"]))}
     return absolute
 
 
-def _read_file(path: Path, where: str) -> dict[Any, Any]:
-    """Read one file. Malformed files are rejected here, because the package would report them unclearly."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"{where}: cannot be read ({error.strerror}); make it readable for this user"
-        ) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: is not YAML ({_one_line(error)}); correct the file") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{where}: is empty or not a mapping; replace it with a kubeconfig")
-    return content
-
-
-def _choose(
-    files: dict[str, Any],
+def _chosen(
+    files: _Merged,
     overrides: ConfigOverrides,
     where: str,
-) -> dict[str, Any]:
-    """Return a kubeconfig of the chosen context alone."""
+) -> tuple[_Entry, _Entry, _Entry]:
+    """Context, cluster and user; an absent user is empty."""
     wanted = {"context": overrides.context, "cluster": overrides.cluster, "user": overrides.user}
-    for kind, chosen in wanted.items():
-        if chosen and chosen not in files[f"{kind}s"]:
-            names = ", ".join(sorted(files[f"{kind}s"])) or "none"
-            raise ConfigError(f"{where}: has no {kind} {chosen!r}; choose from: {names}")
-    name = overrides.context or str(files["current-context"] or "")
-    context = files["contexts"].get(name)
-    if not isinstance(context, dict):
-        context = {}
-        if not (overrides.cluster and overrides.user):
-            raise ConfigError(
-                f"{where}: has no usable current context ({name!r}); choose one with `kubectl config use-context`"
-            )
-    cluster = overrides.cluster or str(context.get("cluster") or "")
-    if cluster not in files["clusters"]:
-        raise ConfigError(f"{where}: has no cluster {cluster!r}; correct context {name!r}")
-    user = files["users"].get(overrides.user or str(context.get("user") or ""))
-    _refuse_impersonation(user, where)
-    chosen_context = {"cluster": "chosen", "namespace": context.get("namespace")}
-    if user:
-        chosen_context["user"] = "chosen"
-    return {
-        "clusters": [{"name": "chosen", "cluster": files["clusters"][cluster]}],
-        "users": [{"name": "chosen", "user": user}],
-        "contexts": [{"name": "chosen", "context": chosen_context}],
-        "current-context": "chosen",
-    }
-
-
-def _refuse_impersonation(user: Any, where: str) -> None:
-    """The package would ignore impersonation and use all permissions of the user."""
-    if not isinstance(user, dict):
-        return
-    requested = ", ".join(sorted(key for key in _IMPERSONATION if user.get(key)))
+    for kind, name in wanted.items():
+        if name and name not in files.entries[kind]:
+            names = ", ".join(sorted(files.entries[kind])) or "none"
+            raise ConfigError(f"{where}: has no {kind} {name!r}; choose from: {names}")
+    current = overrides.context or files.current
+    context = files.entries["context"].get(current, {})
+    if not context and not (overrides.cluster and overrides.user):
+        raise ConfigError(
+            f"{where}: has no usable current context ({current!r}); choose one with `kubectl config use-context`"
+        )
+    cluster_name = overrides.cluster or context.get("cluster")
+    cluster = files.entries["cluster"].get(str(cluster_name))
+    if cluster is None:
+        raise ConfigError(f"{where}: has no cluster {cluster_name!r}; correct context {current!r}")
+    user = files.entries["user"].get(str(overrides.user or context.get("user")), {})
+    # The package would ignore impersonation and use all permissions of the user.
+    requested = ", ".join([key for key in _IMPERSONATION if user.get(key)])
     if requested:
         raise ConfigError(
             f"{where}: impersonation ({requested}) is not supported; use the credentials of that user"
         )
+    if user.get("tokenFile"):
+        user.pop("token", None)  # the file takes precedence, as in client-go
+    return context, cluster, user
 
 
-def _take_token_file(chosen: dict[str, Any]) -> str:
-    """Remove `tokenFile` from the chosen user, and return it: the package would read it once.
-
-    It takes precedence over `token`, as in client-go.
-    """
-    user = chosen["users"][0]["user"]
-    if not isinstance(user, dict) or "auth-provider" in user:
-        return ""
-    path = user.get("tokenFile")
-    if not isinstance(path, str) or not path:
-        return ""
-    others = {**user}
-    others.pop("token", None)
-    del others["tokenFile"]
-    chosen["users"][0]["user"] = others
-    return path
-
-
-def _configuration(content: dict[str, Any], where: str) -> Any:
+def _configuration(cluster: _Entry, user: _Entry, where: str) -> Any:
     """Return the package's Configuration as Any, because the stubs lack some of its attributes."""
+    if "exec" in user and not any(user.get(key) for key in _BEFORE_PLUGIN):
+        user = {**user, **_credentials_of_plugin(user["exec"], cluster, where)}
+        del user["exec"]
+    content = {
+        "clusters": [{"name": "chosen", "cluster": cluster}],
+        "users": [{"name": "chosen", "user": user}],
+        "contexts": [{"name": "chosen", "context": {"cluster": "chosen", "user": "chosen"}}],
+        "current-context": "chosen",
+    }
     configuration: Any = Configuration()
     # The package also reads a proxy from the environment, with its own rules; `config` has Go's rules.
     configuration.proxy = None
     try:
-        with _captured_errors() as messages:
-            load_kube_config_from_dict(
-                content, client_configuration=configuration, persist_config=False
-            )
-    except ConfigException as error:
-        raise ConfigError(f"{where}: {_one_line(error)}; correct the file") from error
-    except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{where}: cannot be used ({type(error).__name__}: {_one_line(error)}); correct the file"
-        ) from error
-    except Exception as error:  # the libraries of an auth provider raise many types
-        raise ConfigError(
-            f"{where}: the auth provider returned no credentials ({type(error).__name__}: {_one_line(error)}); log in "
-            "again, or check that its server responds"
-        ) from error
-    if messages:
-        # On a terminal, the plugin writes its error there, and the package fails to read it.
-        reason = "; ".join(messages).replace(_FAILED_ON_TERMINAL, "its output is above")
-        raise ConfigError(
-            f"{where}: the exec plugin returned no credentials ({reason}); "
-            f"{_install_hint(content['users'][0]['user']) or 'run its command by hand'}"
+        load_kube_config_from_dict(
+            content, client_configuration=configuration, persist_config=False
         )
+    except Exception as error:  # the libraries of an auth provider raise many types
+        what = "cannot be used"
+        remedy = "correct the file"
+        if "auth-provider" in user:
+            what = "the auth provider returned no credentials"
+            remedy = "log in again, or check that its server responds"
+        raise ConfigError(f"{where}: {what} ({_one_line(error)}); {remedy}") from error
     return configuration
 
 
-def _install_hint(user: Any) -> str:
+def _credentials_of_plugin(plugin: Any, cluster: _Entry, where: str) -> _Entry:
+    """Run an exec plugin. Return its credentials as keys of a user."""
     try:
-        return " ".join(user["exec"]["installHint"].split())
-    except (TypeError, KeyError, AttributeError):
-        return ""
+        run: Any = ExecProvider  # it has no annotations
+        status = run(ConfigNode("exec", plugin), "", ConfigNode("cluster", cluster)).run()
+        if "token" in status:
+            return {"token": status["token"]}
+        return {
+            "client-certificate-data": _encoded(status["clientCertificateData"]),
+            "client-key-data": _encoded(status["clientKeyData"]),
+        }
+    except Exception as error:
+        # On a terminal, the plugin writes its error there, and the package fails to read it.
+        reason = "its output is above"
+        if not isinstance(error, AttributeError):
+            reason = _one_line(error)
+        remedy = "run its command by hand"
+        if isinstance(plugin, dict) and plugin.get("installHint"):
+            remedy = " ".join(str(plugin["installHint"]).split())
+        raise ConfigError(
+            f"{where}: the exec plugin returned no credentials ({reason}); {remedy}"
+        ) from error
 
 
-@contextmanager
-def _captured_errors() -> Iterator[list[str]]:
-    """Collect the errors that the package logs: it raises none for a failed exec plugin.
-
-    Only lines of this thread are collected, because the event loop logs in another thread.
-    """
-    messages: list[str] = []
-    thread = threading.get_ident()
-
-    def collect(record: logging.LogRecord) -> bool:
-        if record.thread != thread or record.levelno < logging.ERROR:
-            return True
-        messages.append(" ".join(record.getMessage().split()))
-        return False
-
-    root = logging.getLogger()
-    handler = logging.NullHandler()
-    root.addHandler(handler)  # otherwise the package's first line would configure the root logger
-    root.addFilter(collect)
-    try:
-        yield messages
-    finally:
-        root.removeFilter(collect)
-        root.removeHandler(handler)
+def _encoded(pem: str) -> str:
+    return base64.b64encode(pem.encode()).decode()
 
 
-def _user_of(configuration: Any, where: str) -> AuthInfo:
+def _auth_of(configuration: Any, where: str) -> AuthInfo:
     keys: dict[str, str] = configuration.api_key
     # The package renamed its key in release 36.
     authorization = keys.get("BearerToken") or keys.get("authorization")
@@ -296,4 +273,7 @@ def _certificate_files(configuration: Any) -> list[Path]:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).removeprefix("Invalid kube-config file. ")
+    text = " ".join(str(error).split()).removeprefix("Invalid kube-config file. ")
+    if isinstance(error, ConfigException):
+        return text
+    return f"{type(error).__name__}: {text}"

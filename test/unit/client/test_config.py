@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import json
 import logging
 import os
 import stat
@@ -303,33 +302,6 @@ def plugin(path: Path, body: str) -> dict[str, object]:
     }
 
 
-async def test_logs_of_other_threads_are_not_errors_of_the_plugin(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    printed = tmp_path / "printed"
-    credential = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": {"token": "one"},
-    }
-    printed.write_text(json.dumps(credential))
-    path = kubeconfig(tmp_path / "k", user=plugin(tmp_path / "plugin", f"cat {printed}"))
-    credentials = load_config(path, {}).credentials
-    printed.unlink()
-    os.mkfifo(printed)
-    renewing = asyncio.create_task(credentials.renew("Bearer one", 0))
-    with await asyncio.to_thread(printed.open, "w") as pipe:  # the plugin runs, and waits
-        elsewhere = logging.getLogger("elsewhere")
-        elsewhere.error("trouble elsewhere")
-        elsewhere.warning("more of it")
-        credential["status"] = {"token": "two"}
-        json.dump(credential, pipe)
-
-    assert await renewing
-    assert credentials.authorization() == "Bearer two"
-    assert caplog.messages == ["trouble elsewhere", "more of it"]
-
-
 def _file(content: str | bytes) -> Callable[[Path], tuple[str | None, dict[str, str]]]:
     def make(tmp_path: Path) -> tuple[str | None, dict[str, str]]:
         path = tmp_path / "k"
@@ -349,7 +321,7 @@ ERRORS = {
     "missing-file": (lambda tmp_path: (str(tmp_path / "no"), {}), "does not exist; correct"),
     "missing-file-of-variable": (lambda tmp_path: (None, {"KUBECONFIG": str(tmp_path / "no")}), r"\$KUBECONFIG .*no: does not exist"),
     "folder": (lambda tmp_path: (str(tmp_path), {}), "cannot be read"),
-    "empty-file": (_file(""), "is empty or not a mapping"),
+    "empty-file": (_file(""), "is not a kubeconfig"),
     "no-yaml": (_file("a: b: c"), "is not YAML"),
     "no-contexts": (_file("kind: Config\n"), "no usable current context"),
     "unknown-context": (_config(current="other"), "other.*use-context"),
