@@ -23,8 +23,9 @@ from kruise_probe.inspection.link import (
     Link,
     LinkState,
     ProbeContext,
-    broken,
-    paused_text,
+    link_of,
+    of_limit,
+    paused,
     remedy_of,
 )
 from kruise_probe.inspection.result_links import NOTHING_LISTENS, hint_of, invalid_values
@@ -107,12 +108,13 @@ def blocking_link(context: ProbeContext) -> Link | None:
 
     A startupProbe that has not succeeded blocks no attempt, because the container runs.
     """
-    if context.left_out is not None and context.left_out.reason not in _RUN_BY_TRY:
-        return broken("NodePodProbe", context.left_out.reason, context.left_out.why)
+    left_out = context.left_out
+    if left_out is not None and left_out.reason not in _RUN_BY_TRY:
+        return link_of("NodePodProbe", of_limit(left_out))
     if context.claim is None:
-        return marker_link(context)
-    for link_of in (pod_link, container_link, port_link):
-        link = link_of(context)
+        return link_of("marker", marker_link(context), **context.names)
+    for find in (pod_link, container_link, port_link):
+        link = link_of("", find(context), **context.names)
         if link.state is LinkState.BROKEN:
             return link
     return None
@@ -219,10 +221,10 @@ def attempts_view(
     if pod.host_network:
         of_pod.append(HOST_NETWORK)
     markers = dict.fromkeys(context.marker for context, _ in results)
-    paused = [f"PodProbeMarker {marker.key}" for marker in markers if marker.paused]
+    stopped = [f"PodProbeMarker {marker.key}" for marker in markers if marker.paused]
     if pod.paused:
-        paused = ["the pod"]
-    of_pod += [f"{paused_text(what)}, and no marks are shown" for what in paused]
+        stopped = ["the pod"]
+    of_pod += [f"{paused(what).text}, and no marks are shown" for what in stopped]
     return AttemptsView(
         time=format_time(snapshot.now),
         notes=of_pod,

@@ -15,7 +15,7 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.hints.commands import check_text
 from kruise_probe.hints.selectors import corrected, distance, selector_text, why_not
-from kruise_probe.inspection.link import Link, LinkState, ok, remedy_of
+from kruise_probe.inspection.link import Link, LinkState, remedy_of
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import result_view
@@ -149,7 +149,7 @@ def _summary(traces: Sequence[ProbeTrace]) -> str:
 
 def _trace_view(trace: ProbeTrace) -> TraceView:
     probe = trace.context.probe
-    end = trace.end or _NO_END
+    end = trace.end or Link("", LinkState.OK, "")
     return TraceView(
         probe=probe.name,
         container_name=probe.container_name,
@@ -159,6 +159,3 @@ def _trace_view(trace: ProbeTrace) -> TraceView:
         reason=end.reason,
         result=result_view(trace),
     )
-
-
-_NO_END: Final = ok("")

@@ -3,6 +3,7 @@
 Meanings and remedies of all reasons are in `reasons.yaml`, from which `docs/reasons.md` is generated too.
 """
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.meta import Condition, NamespacedName
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_PAUSED
 from kruise_probe.api.pods import Mark
 from kruise_probe.api.v1alpha1 import (
@@ -43,10 +44,14 @@ PLACEHOLDERS: Final = {
 
 
 class ReasonEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`meaning` and `remedy` are Markdown. There is no remedy if there is nothing to do."""
+    """`meaning` and `remedy` are Markdown. There is no remedy if there is nothing to do.
+
+    A link with this reason is broken, or it `waits` and resolves by itself.
+    """
 
     meaning: str
     remedy: str = ""
+    waits: bool = False
 
 
 class ReasonSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,6 +117,31 @@ class Link(JsonView, frozen=True):
     remedy: str = ""
 
 
+class Found(NamedTuple):
+    """What a link found. Without a reason it is OK; `remedy` and `waits` override those of the reason."""
+
+    text: str = ""
+    reason: str = ""
+    remedy: str = ""
+    waits: bool = False
+
+
+def link_of(name: str, found: Found, **names: str) -> Link:
+    """The link; `names` as in `remedy_of`."""
+    text, reason, remedy, waits = found
+    if not reason:
+        return Link(name, LinkState.OK, text, remedy=remedy)
+    entry = reason_table().get(reason, _NO_ENTRY)
+    state = LinkState.WAITING if waits or entry.waits else LinkState.BROKEN
+    return Link(name, state, text, reason, remedy or remedy_of(reason, **names))
+
+
+def of_limit(left_out: LeftOut) -> Found:
+    """Why the probe is left out."""
+    reason, why, remedy = left_out
+    return Found(why, reason, remedy)
+
+
 class ProbeContext(NamedTuple):
     """One probe of one pod, with everything that its links are computed from.
 
@@ -140,12 +170,27 @@ class ProbeContext(NamedTuple):
     def names(self) -> dict[str, str]:
         """The names in remedies; see `remedy_of`."""
         gate = "EnablePodProbeMarkerOnServerless" if self.virtual else "PodProbeMarkerGate"
+        pod = in_kubectl(self.pod.key)
+        marker = in_kubectl(self.marker.key)
         return {
-            "pod": in_kubectl(self.pod.key),
-            "marker": in_kubectl(self.marker.key),
+            "pod": pod,
+            "marker": marker,
+            "object": f"podprobemarker {marker}" if self.marker.paused else f"pod {pod}",
             "container": self.probe.container_name,
             "gate": gate,
         }
+
+    @property
+    def state(self) -> str:
+        """What the node reported; empty without a result."""
+        return self.result.state if self.result is not None else ""
+
+    @property
+    def exclusive(self) -> Claim | None:
+        """The claim, if the probe gives a role."""
+        if self.claim is None or self.claim.exclusive is None:
+            return None
+        return self.claim
 
     @property
     def current(self) -> ContainerProbe | None:
@@ -173,42 +218,32 @@ class ProbeContext(NamedTuple):
     def is_from_message(self, mark: Mark) -> bool:
         return self.claim is not None and self.claim.is_from_message(mark)
 
-    def conflict(self, *kinds: str) -> str:
-        """The owners of what the probe may not write, of the first of `kinds` with a conflict; empty if there is none."""
-        for kind in kinds:
-            found = [str(conflict) for conflict in self.conflicts if conflict.mark.kind == kind]
-            if found:
-                return listed(found)
-        return ""
+    def conflict(self, *, of_condition: bool) -> str:
+        """The owners of the condition type, or of the other marks, that the probe may not write; empty if there are none."""
+        found = [
+            str(conflict)
+            for conflict in self.conflicts
+            if (conflict.mark.field == "conditions") is of_condition
+        ]
+        return listed(found)
 
-    def reported(self, reason: str, about: str) -> str:
-        """The message of the marker's condition with this reason, if it contains `about`; or empty."""
+    def reported(self, about: str, *reasons: str) -> Condition | None:
+        """The marker's condition with one of these reasons whose message has the name `about`."""
         for condition in self.source.conditions:
-            if condition.reason == reason and about in condition.message:
-                return condition.message
-        return ""
+            if condition.reason in reasons and about in _NAMES.findall(condition.message):
+                return condition
+        return None
 
 
-def ok(name: str, text: str = "", remedy: str = "") -> Link:
-    return Link(name, LinkState.OK, text, remedy=remedy)
+_NAMES: Final = re.compile(r"[\w./-]*\w")
+"""The names of objects in a message."""
 
 
-def waiting(name: str, reason: str, text: str, remedy: str = "", **names: str) -> Link:
-    return Link(name, LinkState.WAITING, text, reason, remedy or remedy_of(reason, **names))
-
-
-def broken(name: str, reason: str, text: str, remedy: str = "", **names: str) -> Link:
-    """A link that needs action. Without `remedy`, it is that of the reason, with `names`."""
-    return Link(name, LinkState.BROKEN, text, reason, remedy or remedy_of(reason, **names))
-
-
-def paused(name: str, what: str, kind: str, key: NamespacedName) -> Link:
-    """The link of a paused object; `kind` as kubectl names it."""
-    return waiting(name, REASON_PAUSED, paused_text(what), object=f"{kind} {in_kubectl(key)}")
-
-
-def paused_text(what: str) -> str:
-    return f"{what} has the annotation {PAUSED_ANNOTATION}=true, so its probes are paused; conditions and marks stay"
+def paused(what: str) -> Found:
+    return Found(
+        f"{what} has the annotation {PAUSED_ANNOTATION}=true, so its probes are paused; conditions and marks stay",
+        REASON_PAUSED,
+    )
 
 
 def in_kubectl(key: NamespacedName) -> str:

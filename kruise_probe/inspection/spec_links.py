@@ -1,5 +1,6 @@
 """The links from a marker to NodePodProbe.spec, one function for each. Pure."""
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -23,150 +24,147 @@ from kruise_probe.controllers.limits import (
     LIMITS_OF_SETS,
     has_no_place_in_annotations,
 )
-from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER
+from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER, INVALID_SPEC
 from kruise_probe.hints.selectors import selector_text
-from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, paused, waiting
+from kruise_probe.inspection.link import Found, Link, ProbeContext, link_of, of_limit, paused
+from kruise_probe.inspection.seen_pods import SeenPod
+
+NO_PERMISSION: Final = "unknown: no permission to list nodepodprobes"
 
 
-def marker_link(context: ProbeContext) -> Link:
+def marker_link(context: ProbeContext) -> Found:
     marker = context.marker
     if marker.deleting:
-        text = f"PodProbeMarker {marker.key} is being deleted; {finalizers_text(context.source)}"
-        return waiting("marker", deletion_reason(context.source), text, **context.names)
+        found = deletion(context.source)
+        return found._replace(text=f"PodProbeMarker {marker.key} is being deleted; {found.text}")
     if context.claim is None and context.left_out not in LIMITS_OF_SETS:
-        errors = "its name is not unique"
-        if marker.errors:
-            errors = "; ".join(map(str, marker.errors))
-        return broken("marker", "InvalidSpec", f"the probe is invalid and ignored: {errors}")
+        errors = "; ".join(map(str, marker.errors)) or "its name is not unique"
+        return Found(f"the probe is invalid and ignored: {errors}", INVALID_SPEC)
     if marker.paused:
-        return paused("marker", f"PodProbeMarker {marker.key}", "podprobemarker", marker.key)
-    return ok("marker", f"{marker.key} selects {selector_text(marker.selector)}")
+        return paused(f"PodProbeMarker {marker.key}")
+    return Found(f"{marker.key} selects {selector_text(marker.selector)}")
 
 
-def finalizers_text(marker: PodProbeMarker) -> str:
-    return f"finalizers that block it: {', '.join(marker.metadata.finalizers) or 'none'}"
+def deletion(marker: PodProbeMarker) -> Found:
+    """What blocks the deletion of a marker; the reason says whether only finalizers of others do."""
+    finalizers = marker.metadata.finalizers
+    text = f"finalizers that block it: {', '.join(finalizers) or 'none'}"
+    if finalizers and MARKER_FINALIZER not in finalizers:
+        return Found(text, MARKER_HELD)
+    return Found(text, MARKER_DELETING)
 
 
-def deletion_reason(marker: PodProbeMarker) -> str:
-    """Of a marker that is being deleted: whether only finalizers of others keep it."""
-    finalizers = marker.metadata.finalizers or (MARKER_FINALIZER,)
-    return MARKER_DELETING if MARKER_FINALIZER in finalizers else MARKER_HELD
-
-
-def pod_link(context: ProbeContext) -> Link:
+def pod_link(context: ProbeContext) -> Found:
     pod = context.pod
     if pod.deleting:
-        return broken("pod", "PodTerminating", "the pod is terminating and no longer probed")
+        return Found("the pod is terminating and no longer probed", "PodTerminating")
     if not pod.active:
-        return broken("pod", "PodFinished", f"the pod has finished ({pod.phase})")
+        return Found(f"the pod has finished ({pod.phase})", "PodFinished")
     if pod.paused:
-        return paused("pod", "the pod", "pod", pod.key)
+        return paused("the pod")
     if pod.mirror:
-        return broken("pod", "StaticPod", "a static pod; only its kubelet may update it")
+        return Found("a static pod; only its kubelet may update it", "StaticPod")
     if not pod.node:
-        text = "the pod is not scheduled"
-        if pod.unscheduled:
-            text += f": {pod.unscheduled}"
-        return broken("pod", "PodNotScheduled", text, **context.names)
+        why = f": {pod.unscheduled}" if pod.unscheduled else ""
+        return Found(f"the pod is not scheduled{why}", "PodNotScheduled")
     nodes = context.snapshot.nodes
     if nodes is not None and pod.node not in nodes:
-        return broken("pod", "NodeNotFound", f"Node {pod.node} does not exist")
+        return Found(f"Node {pod.node} does not exist", "NodeNotFound")
     if not pod.initialized and not context.virtual:
-        return _not_initialized_link(context)
-    return ok("pod", f"{pod.phase} on {pod.node}, {pod.ip or 'no address yet'}")
+        return _not_initialized(pod)
+    return Found(f"{pod.phase} on {pod.node}, {pod.ip or 'no address yet'}")
 
 
-def _not_initialized_link(context: ProbeContext) -> Link:
+def _not_initialized(pod: SeenPod) -> Found:
     reason = "PodNotStarted"
     text = "the kubelet has not started the pod"
-    if context.pod.not_probed:
+    if pod.not_probed:
         reason = "PodNotInitialized"
         text = "init containers of the pod have not completed"
-    stopped = [f"{name} ({why})" for name, why in sorted(context.pod.stopped.items())]
+    stopped = [f"{name} ({why})" for name, why in sorted(pod.stopped.items())]
     if stopped:
         text += f"; not running: {', '.join(stopped)}"
-    return broken("pod", reason, text, **context.names)
+    return Found(text, reason)
 
 
-def container_link(context: ProbeContext) -> Link:
+def container_link(context: ProbeContext) -> Found:
     pod = context.pod
     name = context.probe.container_name
     container = pod.container(name)
     if container is None:
-        return _no_container_link(context, name)
+        return _no_container(pod, name)
     if context.virtual:
-        return ok("container", name)
+        return Found(name)
     if name in pod.exit_codes:
         code = pod.exit_codes[name]
         text = f"container {name} has finished with exit code {code}, and its restart policy does not restart it"
-        if code:
-            return broken("container", REASON_CONTAINER_FINISHED, text, **context.names)
-        return waiting("container", REASON_CONTAINER_FINISHED, text, "nothing: it completed")
+        if not code:
+            return Found(text, REASON_CONTAINER_FINISHED, "nothing: it completed", waits=True)
+        return Found(text, REASON_CONTAINER_FINISHED)
     if name in pod.stopped:
-        reason = "ContainerNotCreated"
-        if name in pod.ran:
-            reason = "ContainerNotRunning"
-        text = f"container {name} is not running: {pod.stopped[name]}"
-        return broken("container", reason, text, **context.names)
+        reason = "ContainerNotRunning" if name in pod.ran else "ContainerNotCreated"
+        return Found(f"container {name} is not running: {pod.stopped[name]}", reason)
     if container.has_startup_probe and name not in pod.started:
         text = f"the startupProbe of container {name} has not succeeded yet"
-        return waiting("container", "ContainerNotStarted", text)
-    return ok("container", f"{name} is running")
+        return Found(text, "ContainerNotStarted")
+    return Found(f"{name} is running")
 
 
-def _no_container_link(context: ProbeContext, name: str) -> Link:
-    if name in context.pod.not_probed:
+def _no_container(pod: SeenPod, name: str) -> Found:
+    if name in pod.not_probed:
         text = f"{name} is an init or ephemeral container; only regular containers and sidecars are probed"
-        return broken("container", "ContainerNotProbed", text)
-    names = [container.name for container in context.pod.containers]
-    text = f"the pod has no container {name}, only {', '.join(names)}.{did_you_mean(name, names)}"
-    return broken("container", "ContainerNotFound", text.removesuffix("."))
+        return Found(text, "ContainerNotProbed")
+    names = [container.name for container in pod.containers]
+    text = f"the pod has no container {name}, only {', '.join(names)}"
+    return Found(text + _meant(name, names), "ContainerNotFound")
 
 
-def port_link(context: ProbeContext) -> Link:
+def _meant(name: str, names: Sequence[str]) -> str:
+    close = did_you_mean(name, names)
+    return f".{close}" if close else ""
+
+
+def port_link(context: ProbeContext) -> Found:
     probe = context.probe.probe
     action = probe.http_get or probe.tcp_socket or probe.grpc
     container = context.pod.container(context.probe.container_name)
     if action is None or container is None or isinstance(action.port, int):
-        return ok("port")
-    port = action.port
-    number = container.port_number(port)
+        return Found()
+    number = container.port_number(action.port)
     if number is not None:
-        return ok("port", f"{port} is {number}")
+        return Found(f"{action.port} is {number}")
     ports = [name for name, _ in container.ports]
-    declared = "it declares no ports with a name"
-    if ports:
-        declared = f"only {', '.join(ports)}"
-    text = f"container {container.name} has no port named {port}, {declared}.{did_you_mean(port, ports)}"
-    return broken("port", "PortNameUnknown", text.removesuffix("."))
+    text = f"container {container.name} has no port named {action.port}, "
+    text += f"only {', '.join(ports)}" if ports else "it declares no ports with a name"
+    return Found(text + _meant(action.port, ports), "PortNameUnknown")
 
 
-def provider_link(context: ProbeContext) -> Link:
+def provider_link(context: ProbeContext) -> Found:
     """The annotation that tells a serverless provider what to probe, and the condition that it writes."""
     pod = context.pod
     probe = context.probe
     annotation = pod.annotations.get(SERVERLESS_PROBES_ANNOTATION)
     if has_no_place_in_annotations(pod, context.marker):
-        return broken("provider", *ANNOTATIONS_FULL)
+        return of_limit(ANNOTATIONS_FULL)
     if context.left_out is not None:
-        return broken("provider", *context.left_out)
+        return of_limit(context.left_out)
     if annotation is None:
         text = (
             f"the pod on virtual node {pod.node} has no annotation {SERVERLESS_PROBES_ANNOTATION}"
         )
-        return broken("provider", "NotInjected", text)
+        return Found(text, "NotInjected")
     if not probe.pod_condition_type:
         text = "the probe has no podConditionType, so the provider cannot report its result"
-        return broken("provider", "ConditionTypeMissing", text)
-    if conflict := context.conflict("condition type"):  # the webhook leaves the probe out
-        return broken("provider", CLAIMED_BY_ANOTHER, conflict)
+        return Found(text, "ConditionTypeMissing")
+    if conflict := context.conflict(of_condition=True):  # the webhook leaves the probe out
+        return Found(conflict, CLAIMED_BY_ANOTHER)
     if text := _not_injected(probe, annotation):
         remedy = "create the pod again, or rename the probe if another marker has one of this name"
-        return broken("provider", "NotInjected", text, remedy)
+        return Found(text, "NotInjected", remedy)
     if context.result is None:
         text = f"the provider has not set condition {probe.pod_condition_type} on the pod"
-        return broken("provider", "ProviderSilent", text)
-    return ok("provider", "the provider has set the condition")
+        return Found(text, "ProviderSilent")
+    return Found("the provider has set the condition")
 
 
 def _not_injected(probe: PodContainerProbe, annotation: str) -> str:
@@ -181,16 +179,14 @@ def _not_injected(probe: PodContainerProbe, annotation: str) -> str:
     return f"the pod was created without probe {probe.name} of {probe.container_name} in its annotation"
 
 
-def manager_link(context: ProbeContext) -> Link:
+def manager_link(context: ProbeContext) -> Found:
     """Never broken by itself: without leader election a working manager renews no Lease. See `missing_manager_link`."""
     snapshot = context.snapshot
     if snapshot.leases is None:
-        return ok("manager", "unknown: no permission to list leases")
+        return Found("unknown: no permission to list leases")
     if snapshot.manager_problem:
-        return ok("manager", f"{snapshot.manager_problem}; nothing is left to write")
-    if snapshot.leader:
-        return ok("manager", f"{snapshot.leader} is the leader")
-    return ok("manager")
+        return Found(f"{snapshot.manager_problem}; nothing is left to write")
+    return Found(f"{snapshot.leader} is the leader" if snapshot.leader else "")
 
 
 def missing_manager_link(context: ProbeContext, end: Link) -> Link | None:
@@ -198,8 +194,8 @@ def missing_manager_link(context: ProbeContext, end: Link) -> Link | None:
     problem = context.snapshot.manager_problem
     if not problem or end.reason not in _WRITTEN_BY_MANAGER:
         return None
-    text = f"{problem}; {end.name}: {end.text}"
-    return broken("manager", "ManagerNotRunning", text, **context.names)
+    found = Found(f"{problem}; {end.name}: {end.text}", "ManagerNotRunning")
+    return link_of("manager", found, **context.names)
 
 
 _WRITTEN_BY_MANAGER: Final = frozenset(
@@ -207,30 +203,28 @@ _WRITTEN_BY_MANAGER: Final = frozenset(
 )
 
 
-def node_pod_probe_link(context: ProbeContext) -> Link:
-    link = "NodePodProbe"
+def node_pod_probe_link(context: ProbeContext) -> Found:
     pod = context.pod
     snapshot = context.snapshot
     if context.left_out is not None:
-        return broken(link, *context.left_out)
+        return of_limit(context.left_out)
     if snapshot.node_pod_probes is None:
-        return ok(link, "unknown: no permission to list nodepodprobes")
+        return Found(NO_PERMISSION)
     entry = context.entry
     current = context.current
     if entry is not None and current == context.planned(pod.started) and entry.ip == pod.ip:
-        return ok(link, f"{pod.node} contains the probe")
+        return Found(f"{pod.node} contains the probe")
     if snapshot.is_recent(context.source.metadata.creation_timestamp):
-        return waiting(link, "MarkerNew", "the marker was created a few seconds ago")
-    what = f"NodePodProbe {pod.node} still contains an earlier version of the probe"
+        return Found("the marker was created a few seconds ago", "MarkerNew")
+    what = f"NodePodProbe {pod.node} "
+    why = _why_behind(context)
     if current is not None:
-        return broken(link, "EntryBehind", what + _why_behind(context), **context.names)
-    no_room = context.reported(REASON_NO_ROOM, f" {pod.node} (")
-    if no_room:
-        return broken(link, REASON_NO_ROOM, f"the marker's status says: {no_room}")
-    what = f"NodePodProbe {pod.node} does not exist"
-    if pod.node in snapshot.node_pod_probes:
-        what = f"NodePodProbe {pod.node} does not contain {context.name} of this pod"
-    return broken(link, "EntryMissing", what + _why_behind(context), **context.names)
+        return Found(f"{what}still contains an earlier version of the probe{why}", "EntryBehind")
+    if full := context.reported(pod.node, REASON_NO_ROOM):
+        return Found(f"the marker's status says: {full.message}", REASON_NO_ROOM)
+    if pod.node not in snapshot.node_pod_probes:
+        return Found(f"{what}does not exist{why}", "EntryMissing")
+    return Found(f"{what}does not contain {context.name} of this pod{why}", "EntryMissing")
 
 
 def _why_behind(context: ProbeContext) -> str:

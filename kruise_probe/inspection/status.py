@@ -4,7 +4,7 @@ A problem is the link that ends a trace, or one of the marker itself.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from typing import Final, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
@@ -38,17 +38,18 @@ from kruise_probe.controllers.roles import carried, role_text
 from kruise_probe.hints.commands import check_text
 from kruise_probe.hints.selectors import corrected, distance, selector_text, why_not
 from kruise_probe.inspection.link import (
+    PLACEHOLDERS,
+    Found,
     Link,
     LinkState,
     ProbeContext,
-    broken,
     in_kubectl,
+    link_of,
     paused,
-    waiting,
 )
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot, natural_order
-from kruise_probe.inspection.spec_links import deletion_reason, finalizers_text
+from kruise_probe.inspection.spec_links import deletion
 from kruise_probe.inspection.traces import ProbeTrace, is_of_another, readiness_gates_of, traces_of
 from kruise_probe.inspection.views import (
     PENDING,
@@ -121,60 +122,63 @@ def _roles(traces: Iterable[ProbeTrace]) -> list[RoleView]:
     """The roles of exclusive probes, by probe and group."""
     roles: dict[tuple[str, str], RoleView] = {}
     for trace in traces:
-        pod, claim, result = trace.context.pod, trace.context.claim, trace.context.result
+        context = trace.context
+        claim = context.exclusive
         if claim is None or claim.exclusive is None:
             continue
+        pod = context.pod
         label = claim.exclusive.group_label
         group = f"{label}={pod.labels.get(label, '')}" if label else ""
-        probe = trace.context.probe.name
-        role = roles.setdefault(
-            (probe, group),
-            RoleView(probe, role_text(claim), group, [], "", [], None),
+        probe = context.probe.name
+        role = roles.get((probe, group)) or RoleView(
+            probe, role_text(claim), group, [], "", [], None
         )
         if carried(pod, claim):
             role.holders.append(pod.name)
-            since = (result and result.last_transition_time) or ""
-            epoch = result.epoch if result is not None else None
-            roles[probe, group] = msgspec.structs.replace(role, since=since, epoch=epoch)
-        elif result is not None and result.state == ProbeState.SUCCEEDED:
+            if result := context.result:
+                since = result.last_transition_time or ""
+                role = msgspec.structs.replace(role, since=since, epoch=result.epoch)
+        elif context.state == ProbeState.SUCCEEDED:
             role.held_off.append(pod.name)
+        roles[probe, group] = role
     return [roles[key] for key in sorted(roles)]
 
 
 def _problem(link: Link, pod: SeenPod | None = None, probe: str = "") -> ProblemView:
-    view = ProblemView(link.state, link.name, link.reason, link.text, link.remedy, probe=probe)
-    if pod is None:
-        return view
-    return msgspec.structs.replace(view, pod=pod.name, node=pod.node)
+    name = "" if pod is None else pod.name
+    node = "" if pod is None else pod.node
+    return ProblemView(
+        link.state, link.name, link.reason, link.text, link.remedy, name, probe, node
+    )
 
 
 def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link]:
     """Problems of the marker itself, independent of its pods."""
+    found = [Found(str(error), INVALID_SPEC) for error in compiled.errors]
     if marker.deleting:
+        blocked = deletion(marker)
         since = marker.metadata.deletion_timestamp
-        text = f"its deletion was requested at {since}; {finalizers_text(marker)}"
-        return [waiting("marker", deletion_reason(marker), text, marker=in_kubectl(marker.key))]
-    links = [broken("marker", INVALID_SPEC, str(error)) for error in compiled.errors]
-    if compiled.paused:
-        links.append(paused("marker", "this PodProbeMarker", "podprobemarker", marker.key))
-    return links
+        text = f"its deletion was requested at {since}; {blocked.text}"
+        found = [blocked._replace(text=text)]
+    elif compiled.paused:
+        found.append(paused("this PodProbeMarker"))
+    name = in_kubectl(marker.key)
+    return [link_of("marker", one, marker=name, object=f"podprobemarker {name}") for one in found]
 
 
 def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Link:
     """That the marker selects no pod, with the closest pod of its namespace."""
     selector = marker.selector
     namespace = marker.key.namespace
-    names = {"namespace": namespace}
     text = f"no pod of namespace {namespace} has {selector_text(selector)}"
-    pods = snapshot.pods_in(namespace)
+    pods = sorted(snapshot.pods_in(namespace), key=lambda pod: natural_order(pod.name))
     if not pods:
-        return waiting("selector", "NoPods", f"{text}; the namespace has no pods", **names)
-    order = {pod.name: (distance(selector, pod.labels), natural_order(pod.name)) for pod in pods}
-    closest = min(pods, key=lambda pod: order[pod.name])
+        found = Found(f"{text}; the namespace has no pods", "NoPods")
+        return link_of("selector", found, namespace=namespace)
+    closest = min(pods, key=lambda pod: distance(selector, pod.labels))
     text += f"; closest is pod {closest.name}: {why_not(selector, closest.labels)}"
-    if labels := corrected(selector, closest.labels):
-        names["labels"] = labels
-    return waiting("selector", "NoPods", text, **names)
+    labels = corrected(selector, closest.labels) or PLACEHOLDERS["labels"]
+    return link_of("selector", Found(text, "NoPods"), namespace=namespace, labels=labels)
 
 
 def _reported_links(snapshot: Snapshot, marker: PodProbeMarker, found: set[str]) -> Iterator[Link]:
@@ -191,7 +195,7 @@ def _reported_links(snapshot: Snapshot, marker: PodProbeMarker, found: set[str])
         if found & _REPORTED_BY_LINKS.get(reason, set()):
             continue
         if not snapshot.is_recent(condition.last_transition_time):
-            yield broken("marker", reason, condition.message)
+            yield link_of("marker", Found(condition.message, reason))
 
 
 _NO_RESULT: Final = (*LEFT_OUT_REASONS, *FIELD_REASONS)
@@ -240,39 +244,39 @@ def _pod_view(pod: SeenPod, traces: Sequence[ProbeTrace], marker: CompiledMarker
         node=pod.node,
         phase="Terminating" if pod.deleting else pod.phase,
         results=[result_view(trace) for trace in traces],
-        labels=_select(pod.labels, names_of(marker.marks, "labels")),
-        annotations=_select(pod.annotations, names_of(marker.marks, "annotations")),
+        labels=_values(pod, marker.marks, "labels"),
+        annotations=_values(pod, marker.marks, "annotations"),
     )
 
 
-def _select(values: Mapping[str, str], keys: Set[str]) -> dict[str, str]:
-    return {key: values[key] for key in sorted(keys & values.keys())}
+def _values(
+    pod: SeenPod, marks: Iterable[Mark], field: Literal["labels", "annotations"]
+) -> dict[str, str]:
+    """The values of the marks of one field that the pod has."""
+    values: Mapping[str, str] = getattr(pod, field)
+    names = names_of(marks, field)
+    return {name: values[name] for name in sorted(names & values.keys())}
 
 
 def result_view(trace: ProbeTrace) -> ResultView:
     """The newest result, and the marks that the probe owns."""
     context = trace.context
     pod = context.pod
-    state, since, probed, message = _shown_result(trace)
-    written: Set[Mark] = set()
-    not_written: Set[Mark] = set()
-    owned = context.wanted_in(ProbeState.SUCCEEDED)
-    if owned is not None:
-        not_written = {mark for mark in owned if is_of_another(pod, mark)}
-        written = owned.keys() - not_written
+    result = _shown_result(trace)
+    owned = context.wanted_in(ProbeState.SUCCEEDED) or {}
+    not_written = {mark for mark in owned if is_of_another(pod, mark)}
+    written = owned.keys() - not_written
+    foreign = _values(pod, not_written, "labels") | _values(pod, not_written, "annotations")
     return ResultView(
         probe=context.probe.name,
-        state=state,
-        since=since,
-        last_probe_time=probed,
-        message=message,
-        labels=_select(pod.labels, names_of(written, "labels")),
-        annotations=_select(pod.annotations, names_of(written, "annotations")),
+        state=result.state,
+        since=result.last_transition_time or "",
+        last_probe_time=result.last_probe_time or "",
+        message=result.message or "",
+        labels=_values(pod, written, "labels"),
+        annotations=_values(pod, written, "annotations"),
         outdated=context.is_outdated,
-        not_written={
-            **_select(pod.labels, names_of(not_written, "labels")),
-            **_select(pod.annotations, names_of(not_written, "annotations")),
-        },
+        not_written=foreign,
         remedy=_remedy(trace),
     )
 
@@ -285,16 +289,7 @@ def _remedy(trace: ProbeTrace) -> str:
     return ""
 
 
-class _Shown(NamedTuple):
-    """See `ResultView`."""
-
-    state: str
-    since: str
-    last_probe_time: str
-    message: str
-
-
-def _shown_result(trace: ProbeTrace) -> _Shown:
+def _shown_result(trace: ProbeTrace) -> ContainerProbeState:
     """The node's result; Unknown if it is stale.
 
     Without a result in a NodePodProbe (the pod is completed or paused, or the user may not read NodePodProbes), the result
@@ -310,22 +305,24 @@ def _shown_result(trace: ProbeTrace) -> _Shown:
         or (result is None and (pod.deleting or context.snapshot.node_pod_probes is None))
     ):
         result = _shown_by_condition(context)
-    shown = _Shown(PENDING, "", "", "")
-    if result is not None:
-        since = result.last_transition_time or ""
-        shown = _Shown(result.state, since, result.last_probe_time or "", result.message or "")
-    elif pod.finished:
-        message = f"The pod has finished ({pod.phase})."
-        return shown._replace(state=ProbeState.UNKNOWN, message=message)
+    if result is None:
+        result = ContainerProbeState(context.name, PENDING)
+        if pod.finished:
+            return _unknown(result, f"The pod has finished ({pod.phase}).", None)
     if trace.end is None or not _hides_result(context, reason):
-        return shown
+        return result
     message = trace.end.text
     if reason == REASON_CONTAINER_FINISHED:
         message = f"exit code {pod.exit_codes[context.probe.container_name]}"
-    since = ""
-    if context.of_condition is not None:
-        since = context.of_condition.last_transition_time or ""
-    return shown._replace(state=ProbeState.UNKNOWN, since=since, message=message)
+    shown = context.of_condition
+    since = shown.last_transition_time if shown is not None else None
+    return _unknown(result, message, since)
+
+
+def _unknown(result: ContainerProbeState, message: str, since: str | None) -> ContainerProbeState:
+    return msgspec.structs.replace(
+        result, state=ProbeState.UNKNOWN, message=message, last_transition_time=since
+    )
 
 
 def _hides_result(context: ProbeContext, reason: str) -> bool:

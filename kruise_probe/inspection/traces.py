@@ -4,7 +4,7 @@ Links are in the order in which a result comes about. The first link that is not
 depend on it. The manager's own functions compute the desired state of each link.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from kruise_probe.controllers.marking import states_of_conditions
 from kruise_probe.controllers.support import unsupported_on, unsupported_on_virtual_nodes
 from kruise_probe.hints.selectors import why_not
 from kruise_probe.inspection import result_links, spec_links
-from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, ok, waiting
+from kruise_probe.inspection.link import Found, Link, LinkState, ProbeContext, link_of
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
 
@@ -93,8 +93,8 @@ def _links(context: ProbeContext) -> list[Link]:
     """The links up to the first that is not OK. If that waits for a write and no manager leads, the manager is the end."""
     links: list[Link] = []
     order = _ON_VIRTUAL_NODES if context.virtual else _ON_NODES
-    for link_of in order:
-        links.append(link_of(context))
+    for name, find in order.items():
+        links.append(link_of(name, find(context), **context.names))
         if links[-1].state is not LinkState.OK:
             break
     manager = spec_links.missing_manager_link(context, links[-1])
@@ -103,27 +103,27 @@ def _links(context: ProbeContext) -> list[Link]:
     return [*takewhile(lambda link: link.name != manager.name, links), manager]
 
 
-_ON_NODES: Final[tuple[Callable[[ProbeContext], Link], ...]] = (
-    spec_links.marker_link,
-    spec_links.pod_link,
-    spec_links.container_link,
-    spec_links.port_link,
-    spec_links.manager_link,
-    spec_links.node_pod_probe_link,
-    result_links.daemon_link,
-    result_links.result_link,
-    result_links.condition_link,
-    result_links.marks_link,
-)
-_ON_VIRTUAL_NODES: Final[tuple[Callable[[ProbeContext], Link], ...]] = (
-    spec_links.marker_link,
-    spec_links.pod_link,
-    spec_links.container_link,
-    spec_links.provider_link,
-    spec_links.manager_link,
-    result_links.condition_link,
-    result_links.marks_link,
-)
+_ON_NODES: Final[dict[str, Callable[[ProbeContext], Found]]] = {
+    "marker": spec_links.marker_link,
+    "pod": spec_links.pod_link,
+    "container": spec_links.container_link,
+    "port": spec_links.port_link,
+    "manager": spec_links.manager_link,
+    "NodePodProbe": spec_links.node_pod_probe_link,
+    "daemon": result_links.daemon_link,
+    "result": result_links.result_link,
+    "condition": result_links.condition_link,
+    "marks": result_links.marks_link,
+}
+_ON_VIRTUAL_NODES: Final[dict[str, Callable[[ProbeContext], Found]]] = {
+    "marker": spec_links.marker_link,
+    "pod": spec_links.pod_link,
+    "container": spec_links.container_link,
+    "provider": spec_links.provider_link,
+    "manager": spec_links.manager_link,
+    "condition": result_links.condition_link,
+    "marks": result_links.marks_link,
+}
 
 
 def readiness_gates_of(snapshot: Snapshot, pod: SeenPod) -> list[Link]:
@@ -145,52 +145,34 @@ def readiness_gates_of(snapshot: Snapshot, pod: SeenPod) -> list[Link]:
                 elsewhere.setdefault(probe.condition_type, marker)
             elif probe.condition_type:
                 writers.setdefault(probe.condition_type, f"{marker.key.name}#{probe.probe}")
-    links = []
-    for gate in sorted(pod.readiness_gates):
-        if gate in writers:
-            links.append(_written_gate(pod, gate, writers[gate]))
-        else:
-            links.append(
-                _unwritten_gate(pod, gate, did_you_mean(gate, writers), elsewhere.get(gate))
-            )
-    return links
+    return [
+        link_of("readiness gate", _gate(pod, gate, writers, elsewhere.get(gate)))
+        for gate in sorted(pod.readiness_gates)
+    ]
 
 
-READINESS_GATE: Final = "readiness gate"
-
-
-def _written_gate(pod: Pod, gate: str, writer: str) -> Link:
-    text = f"{_status_of(pod, gate)}, written by {writer}"
-    if _is_open(pod, gate):
-        return ok(READINESS_GATE, text)
-    return waiting(READINESS_GATE, "GateClosed", text)
-
-
-def _unwritten_gate(pod: Pod, gate: str, typo: str, elsewhere: CompiledMarker | None) -> Link:
-    """The link of a gate that no probe of the pod writes: `typo` is a similar condition, `elsewhere` another marker's."""
-    status = _status_of(pod, gate)
-    text = f"{status}; no probe of this pod writes it"
-    if _is_open(pod, gate):
-        return ok(READINESS_GATE, text)
-    if pod.condition(gate) is not None or not (elsewhere or typo):
-        text += "; the pod is not Ready until this gate is True"
-        return waiting(READINESS_GATE, "GateOfOthers", text)
-    if elsewhere is None:
-        text = f"{status}, and no probe writes it.{typo}"
-        return broken(READINESS_GATE, "GateUnwritten", text)
-    why = why_not(elsewhere.selector, pod.labels)
-    text = f"{status}: only PodProbeMarker {elsewhere.key.name} writes it, but does not select the pod: {why}"
-    remedy = "correct the labels of the pod, or create another marker, because a selector cannot be changed"
-    return broken(READINESS_GATE, "GateUnwritten", text, remedy)
-
-
-def _status_of(pod: Pod, gate: str) -> str:
+def _gate(
+    pod: Pod, gate: str, writers: Mapping[str, str], elsewhere: CompiledMarker | None
+) -> Found:
+    """What is known of a gate; `elsewhere` is a marker that writes it but does not select the pod."""
     condition = pod.condition(gate)
-    if condition is None:
-        return f"{gate} is missing on the pod"
-    return f"{gate} is {condition.status}"
-
-
-def _is_open(pod: Pod, gate: str) -> bool:
-    condition = pod.condition(gate)
-    return condition is not None and condition.status == "True"
+    text = (
+        f"{gate} is {condition.status}"
+        if condition is not None
+        else f"{gate} is missing on the pod"
+    )
+    is_open = condition is not None and condition.status == "True"
+    if gate in writers:
+        return Found(f"{text}, written by {writers[gate]}", "" if is_open else "GateClosed")
+    if is_open:
+        return Found(f"{text}; no probe of this pod writes it")
+    if condition is None and elsewhere is not None:
+        why = why_not(elsewhere.selector, pod.labels)
+        text += f": only PodProbeMarker {elsewhere.key.name} writes it, but does not select the pod: {why}"
+        remedy = "correct the labels of the pod, or create another marker, because a selector cannot be changed"
+        return Found(text, "GateUnwritten", remedy)
+    typo = did_you_mean(gate, writers)
+    if condition is None and typo:
+        return Found(f"{text}, and no probe writes it.{typo}", "GateUnwritten")
+    text += "; no probe of this pod writes it; the pod is not Ready until this gate is True"
+    return Found(text, "GateOfOthers")
