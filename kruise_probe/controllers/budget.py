@@ -2,17 +2,20 @@
 
 The API server does not store an object over 1 MiB, so a spec that is too large would stop all probing on its node.
 If not everything fits, shares are max-min fair. A tenant that needs less than an equal part gets all it needs, and
-the others divide the rest equally. A tenant within its share never displaces probes of another tenant. Within a
-share, running probes come before new ones, then older markers before newer ones. Unused bytes are given out in the
-same order, as long as whole groups fit.
+the others divide the rest equally. A tenant within its share never displaces probes of another tenant. What a tenant
+does not need is given to the others, as long as whole groups fit.
 
-A group is all probes of one marker for one pod. It is kept or left out as a whole. The work is linear in the pods and in the
-groups that are kept, whatever number of groups is left out, except for the list of these.
+A group is all probes of one marker for one pod. It is kept or left out as a whole, so a tenant may get less than its share, by
+less than one group. The groups take turns: each has the bytes that its namespace has used up to it, and the fewest bytes come
+first. Within a namespace it is the same for pods, and within a pod the groups of older markers come first.
 
-Groups are indivisible, so a tenant may get less than its share, by less than one group.
+The work is linear in the pods and in the groups that are kept, whatever number of groups is left out, except for the list of these.
+
+Source: A. Demers et al., Analysis and Simulation of a Fair Queueing Algorithm (finish numbers).
+Differs: bytes of an object instead of a link.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from operator import itemgetter
@@ -21,8 +24,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.names import ProbeName
-from kruise_probe.api.shares import equal_share
 from kruise_probe.api.v1alpha1 import MAX_OBJECT_BYTES, ContainerProbe, PodProbe, stored_bytes
 from kruise_probe.workqueue.slices import PODS_PER_STEP, Steps
 
@@ -32,8 +33,6 @@ STATE_BYTES: Final = 320
 """Size in the status of one probe state without its name: times, container id, hash, and a short message."""
 POD_STATUS_BYTES: Final = 160
 """Size in the status of one pod without its names: uid and punctuation."""
-SETTLING_ROUNDS: Final = 4
-"""How often the division is repeated: dropped groups may make room for smaller ones of the same share."""
 GROUPS_PER_STEP: Final = 1024
 
 NoRoom = Mapping[str, frozenset[str]]
@@ -143,7 +142,6 @@ def _bytes_of(probes: Iterable[ContainerProbe]) -> int:
 def fit_steps(
     parts: Sequence[PodPart],
     others: Sequence[PodProbe],
-    current: Sequence[PodProbe],
     limit_bytes: int = MAX_OBJECT_BYTES,
 ) -> Steps[FittedSpec]:
     """All entries if they fit, else as many as fit, ordered by namespace and name.
@@ -151,17 +149,15 @@ def fit_steps(
     `others` are the entries of other managers. They always stay, and reduce the bytes to divide.
     """
     left_bytes = limit_bytes - RESERVED_BYTES
-    wanted_bytes = 0
     for entry in others:
         left_bytes -= entry_bytes(entry)
     for part in parts:
         left_bytes -= _fixed_bytes(part)
-        wanted_bytes += part.size_bytes
     entries = [*others]
-    if wanted_bytes <= left_bytes:
+    if sum(part.size_bytes for part in parts) <= left_bytes:
         entries += [part.entry for part in parts]
         return FittedSpec(in_order(entries))
-    kept = yield from divide(parts, _running(current), left_bytes)
+    kept = yield from divide(parts, left_bytes)
     no_room: dict[str, frozenset[str]] = {}
     shared: dict[frozenset[str], frozenset[str]] = {}
     left_out = 0
@@ -187,13 +183,6 @@ def _fixed_bytes(part: PodPart) -> int:
     return part.own_bytes + _bytes_of(part.fixed)
 
 
-def _running(current: Iterable[PodProbe]) -> Kept:
-    running: Kept = {}
-    for entry in current:
-        running[entry.uid] = {ProbeName.parse(probe.name).marker for probe in entry.probes}
-    return running
-
-
 def _kept_entry(part: PodPart, kept: Collection[str]) -> tuple[PodProbe, frozenset[str]]:
     """The entry of a pod with the groups of these markers only, and the markers of the others."""
     groups = part.of_template.groups
@@ -210,118 +199,61 @@ def _kept_entry(part: PodPart, kept: Collection[str]) -> tuple[PodProbe, frozens
     return entry, frozenset(dropped)
 
 
-def divide(parts: Iterable[PodPart], running: Kept, budget_bytes: int) -> Steps[Kept]:
-    """The groups that are kept: at most `budget_bytes` in total. `running` may list groups that do not exist any more."""
-    parts = [part for part in parts if part.of_template.groups]
-    parts.sort(key=_age)
-    for _ in range(SETTLING_ROUNDS):
-        kept = yield from _divide(parts, running, max(budget_bytes, 0))
-        if kept == running:
-            break
-        running = kept
-    return running
-
-
-def _age(part: PodPart) -> tuple[object, str]:
-    return part.of_template.groups[0].order, part.entry.uid
-
-
-def _divide(parts: Sequence[PodPart], running: Kept, budget_bytes: int) -> Steps[Kept]:
-    namespaces: dict[str, list[PodPart]] = defaultdict(list)
-    wanted: Counter[str] = Counter()
-    for part in parts:
-        namespaces[part.entry.namespace].append(part)
-        wanted[part.entry.namespace] += part.size_bytes
-    share = equal_share(wanted.values(), budget_bytes)
-    allocation = _Allocation(running)
-    for name, own in namespaces.items():
-        own_share = min(wanted[name], share)
-        end = allocation.total_bytes + own_share
-        pod_share = equal_share([part.size_bytes for part in own], own_share)
-        for number, part in enumerate(own, start=1):
-            allocation.take_within(part, allocation.total_bytes + pod_share)
-            if number % PODS_PER_STEP == 0:
-                yield
-        yield from allocation.take_fairly(own, end)
-    yield from allocation.take_fairly(parts, budget_bytes)
-    return allocation.kept
-
-
 class _Turn(NamedTuple):
-    """What comes first is taken first."""
+    """A group that may be kept. The lowest comes first.
 
-    is_new: bool
-    bytes_before: int
+    Attributes:
+        end_bytes: what its pod, or its namespace, uses if all groups up to this one are kept.
+    """
+
+    end_bytes: int
     order: object
     uid: str
+    size_bytes: int
     part: PodPart
     group: Group
 
 
-_by_turn = itemgetter(slice(4))
+_by_turn = itemgetter(slice(3))
 
 
-class _Allocation:
-    """The groups that are kept, and their bytes."""
+def divide(parts: Iterable[PodPart], budget_bytes: int) -> Steps[Kept]:
+    """The groups that are kept: at most `budget_bytes` in total."""
+    namespaces: dict[str, list[PodPart]] = defaultdict(list)
+    smallest = budget_bytes
+    for part in parts:
+        if part.of_template.groups:
+            namespaces[part.entry.namespace].append(part)
+            smallest = min(smallest, part.of_template.smallest_bytes)
+    left = budget_bytes
+    kept: Kept = {}
+    turns = merge(*map(_turns_of_namespace, namespaces.values()), key=_by_turn)
+    for number, turn in enumerate(turns, start=1):
+        if left < smallest:
+            break
+        size = turn.group.size_bytes
+        if turn.uid not in kept:
+            size += turn.part.own_bytes
+        if size <= left:
+            kept.setdefault(turn.uid, set()).add(turn.group.marker)
+            left -= size
+        if number % GROUPS_PER_STEP == 0:
+            yield
+    return kept
 
-    def __init__(self, running: Kept) -> None:
-        self.kept: Kept = {}
-        self.total_bytes = 0
-        self._running = running
-        self._by_pod: dict[str, int] = {}
 
-    def take_within(self, part: PodPart, up_to_bytes: int) -> None:
-        """Add each group of a pod that keeps the total within `up_to_bytes`."""
-        smallest = part.of_template.smallest_bytes
-        for _, group in self._left_out(part):
-            if self.total_bytes + smallest > up_to_bytes:
-                return
-            self._take(part, group, up_to_bytes)
+def _turns_of_namespace(parts: Iterable[PodPart]) -> Iterator[_Turn]:
+    end = 0
+    for turn in merge(*map(_turns_of_pod, parts), key=_by_turn):
+        end += turn.size_bytes
+        yield turn._replace(end_bytes=end)
 
-    def take_fairly(self, parts: Iterable[PodPart], up_to_bytes: int) -> Steps[None]:
-        """Add groups that are still left out: running ones first, then those of pods with the fewest bytes."""
-        room = up_to_bytes - self.total_bytes
-        waiting = [part for part in parts if part.of_template.smallest_bytes <= room]
-        if not waiting:
-            return
-        smallest = min(part.of_template.smallest_bytes for part in waiting)
-        turns = merge(*map(self._turns, waiting), key=_by_turn)
-        for number, turn in enumerate(turns, start=1):
-            self._take(turn.part, turn.group, up_to_bytes)
-            if self.total_bytes + smallest > up_to_bytes:
-                return
-            if number % GROUPS_PER_STEP == 0:
-                yield
 
-    def _take(self, part: PodPart, group: Group, up_to_bytes: int) -> None:
-        uid = part.entry.uid
+def _turns_of_pod(part: PodPart) -> Iterator[_Turn]:
+    end = 0
+    for group in part.of_template.groups:
         size = group.size_bytes
-        before = self._by_pod.get(uid, 0)
-        if not before:
+        if not end:
             size += part.own_bytes
-        if self.total_bytes + size <= up_to_bytes:
-            self.kept.setdefault(uid, set()).add(group.marker)
-            self.total_bytes += size
-            self._by_pod[uid] = before + size
-
-    def _left_out(self, part: PodPart) -> Iterator[tuple[bool, Group]]:
-        """The groups of a pod that are left out, each with whether it is new: running ones first."""
-        kept = self.kept.get(part.entry.uid, ())
-        running = self._running.get(part.entry.uid, ())
-        new: list[Group] = []
-        for group in part.of_template.groups:
-            if group.marker in kept:
-                continue
-            if group.marker in running:
-                yield False, group
-            else:
-                new.append(group)
-        for group in new:
-            yield True, group
-
-    def _turns(self, part: PodPart) -> Iterator[_Turn]:
-        uid = part.entry.uid
-        start = self._by_pod.get(uid, 0)
-        for is_new, group in [*self._left_out(part)]:
-            yield _Turn(is_new, start, group.order, uid, part, group)
-            start += group.size_bytes
+        end += size
+        yield _Turn(end, group.order, part.entry.uid, size, part, group)

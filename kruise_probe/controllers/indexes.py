@@ -12,15 +12,14 @@ Source: no counterpart.
 Differs: Kruise lists the pods of a namespace by selector for each marker, and does not track its own marks.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
-from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
+from kruise_probe.api.pods import Mark, Owned, Pod
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
     ContainerProbeState,
@@ -29,6 +28,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeStatus,
     ProbeState,
 )
+from kruise_probe.controllers.buckets import Buckets
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
 from kruise_probe.controllers.marking import States
@@ -38,29 +38,32 @@ class MarkedPods:
     """The pods that carry our marks, by namespace and by set of marks."""
 
     def __init__(self) -> None:
-        self._pods: dict[str, dict[Owned, dict[NamespacedName, Pod]]] = {}
+        self._sets: Buckets[str, Owned] = Buckets()
+        self._pods: Buckets[tuple[str, Owned], NamespacedName] = Buckets()
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
+        if old is not None and old.owned == new.owned:
+            return
         if old is not None:
             self.remove_pod(old)
-        if new.owned is not NOTHING_OWNED:
-            by_owned = self._pods.setdefault(new.namespace, {})
-            by_owned.setdefault(new.owned, {})[new.key] = new
+        if new.owned:
+            self._sets.add(new.namespace, new.owned)
+            self._pods.add((new.namespace, new.owned), new.key)
 
     def remove_pod(self, pod: Pod) -> None:
-        by_owned = self._pods.get(pod.namespace, {})
-        found = by_owned.get(pod.owned, {})
-        found.pop(pod.key, None)
-        if not found:
-            by_owned.pop(pod.owned, None)
-        if not by_owned:
-            self._pods.pop(pod.namespace, None)
+        marks = (pod.namespace, pod.owned)
+        self._pods.discard(marks, pod.key)
+        if marks not in self._pods:
+            self._sets.discard(*marks)
 
-    def of_marker(self, marker: CompiledMarker) -> Iterator[Pod]:
+    def of_marker(self, marker: CompiledMarker) -> list[NamespacedName]:
         """The pods with a mark of ours that `marker` names, under any owner."""
-        for owned, pods in self._pods.get(marker.key.namespace, {}).items():
+        namespace = marker.key.namespace
+        pods: list[NamespacedName] = []
+        for owned in self._sets.of(namespace):
             if not owned.isdisjoint(marker.marks):
-                yield from pods.values()
+                pods += self._pods.of((namespace, owned))
+        return pods
 
 
 class EndingMarkers:
@@ -70,12 +73,12 @@ class EndingMarkers:
     """
 
     def __init__(self) -> None:
-        self._by_mark: dict[tuple[str, Mark], dict[NamespacedName, CompiledMarker]] = {}
         self._markers: dict[NamespacedName, CompiledMarker] = {}
-        self._sizes: Counter[str] = Counter()
+        self._in_namespace: Buckets[str, NamespacedName] = Buckets()
+        self._by_mark: Buckets[tuple[str, Mark], CompiledMarker] = Buckets()
 
     def has_any(self, namespace: str) -> bool:
-        return self._sizes[namespace] > 0
+        return namespace in self._in_namespace
 
     def get(self, key: NamespacedName) -> CompiledMarker | None:
         return self._markers.get(key)
@@ -84,31 +87,25 @@ class EndingMarkers:
         """Add a marker, or replace the one of the same key."""
         self.discard(marker.key)
         self._markers[marker.key] = marker
-        self._sizes[marker.key.namespace] += 1
+        self._in_namespace.add(marker.key.namespace, marker.key)
         for mark in marker.marks:
-            self._by_mark.setdefault((marker.key.namespace, mark), {})[marker.key] = marker
+            self._by_mark.add((marker.key.namespace, mark), marker)
 
     def discard(self, key: NamespacedName) -> None:
         marker = self._markers.pop(key, None)
         if marker is None:
             return
-        self._sizes[key.namespace] -= 1
-        if not self._sizes[key.namespace]:
-            del self._sizes[key.namespace]
+        self._in_namespace.discard(key.namespace, key)
         for mark in marker.marks:
-            found = self._by_mark[key.namespace, mark]
-            del found[key]
-            if not found:
-                del self._by_mark[key.namespace, mark]
+            self._by_mark.discard((key.namespace, mark), marker)
 
     def naming(self, namespace: str, marks: Iterable[Mark]) -> list[CompiledMarker]:
         """Those that name any of these marks, in a fixed order."""
-        if not self.has_any(namespace):
-            return []
-        found: dict[NamespacedName, CompiledMarker] = {}
-        for mark in marks:
-            found |= self._by_mark.get((namespace, mark), {})
-        return [*found.values()]
+        found: dict[CompiledMarker, None] = {}
+        if self.has_any(namespace):
+            for mark in marks:
+                found |= dict.fromkeys(self._by_mark.of((namespace, mark)))
+        return [*found]
 
     def selecting(self, pod: Pod) -> list[CompiledMarker]:
         """Those that select `pod` and name marks that it has."""
@@ -217,7 +214,7 @@ class NodePodProbeIndex:
 
     def __init__(self) -> None:
         self._views: dict[str, NodeView] = {}
-        self._nodes_of_marker: dict[NamespacedName, set[str]] = {}
+        self._nodes_of_marker: Buckets[NamespacedName, str] = Buckets()
         self._markers_on: dict[str, set[NamespacedName]] = {}
 
     def view(self, node: str) -> NodeView:
@@ -245,7 +242,7 @@ class NodePodProbeIndex:
 
     def nodes_holding(self, marker: NamespacedName) -> Collection[str]:
         """The nodes whose NodePodProbe holds an entry of `marker`."""
-        return self._nodes_of_marker.get(marker, ())
+        return self._nodes_of_marker.of(marker)
 
     def markers_on(self, node: str) -> Collection[NamespacedName]:
         """The markers of the entries in the NodePodProbe of a node."""
@@ -264,21 +261,23 @@ class NodePodProbeIndex:
             counted = dict.fromkeys(_pods_of_changed_entries(before.entries, entries))
             markers = self._index_entries(name, entries)
         statuses: dict[PodIdentity, PodProbeStatus] = {}
-        if new.status is not None:
-            for status in new.status.pod_probe_statuses:
-                statuses[status.namespace, status.name, status.uid] = status
+        for status in new.results:
+            statuses[status.namespace, status.name, status.uid] = status
         knows = frozenset(new.status.known_fields) if new.status is not None else frozenset()
         self._views[name] = NodeView(entries, statuses, knows)
         results: dict[NamespacedName, ResultsChange] = {}
         changed: list[StatusChange] = []
         for identity in {**before.statuses, **statuses}:
-            change = _changed_results(before.statuses.get(identity), statuses.get(identity))
-            if change is not None:
-                changed.append((before.statuses.get(identity), statuses.get(identity)))
-                pod = NamespacedName(identity[0], identity[1])
-                counted[pod] = None
-                if identity in statuses:
-                    results[pod] = change
+            removed = before.statuses.get(identity)
+            added = statuses.get(identity)
+            change = _changed_results(removed, added)
+            if change is None:
+                continue
+            changed.append((removed, added))
+            pod = NamespacedName(identity[0], identity[1])
+            counted[pod] = None
+            if added is not None:
+                results[pod] = change
         return ProbesChange(is_changed, results, counted, markers, changed)
 
     def remove(self, name: str) -> ProbesChange:
@@ -294,12 +293,9 @@ class NodePodProbeIndex:
         if new:
             self._markers_on[node] = new
         for marker in old - new:
-            nodes = self._nodes_of_marker[marker]
-            nodes.discard(node)
-            if not nodes:
-                del self._nodes_of_marker[marker]
+            self._nodes_of_marker.discard(marker, node)
         for marker in new - old:
-            self._nodes_of_marker.setdefault(marker, set()).add(node)
+            self._nodes_of_marker.add(marker, node)
         return old | new
 
 

@@ -308,13 +308,17 @@ class MarkerReconciler:
 
     def _pod_with_stale_mark(self, compiled: CompiledMarker) -> Steps[NamespacedName | None]:
         """A pod that still carries a mark of the marker, or None."""
-        matching = self._state.matching
-        marked = [*self._state.marked.of_marker(compiled)]
-        for number, pod in enumerate(marked + matching.pods_of(compiled), start=1):
+        state = self._state
+        marked = state.marked.of_marker(compiled)
+        selected = [pod.key for pod in state.matching.pods_of(compiled)]
+        for number, key in enumerate(marked + selected, start=1):
+            pod = state.pods.get(key)
+            if pod is None:
+                continue
             if number <= len(marked) or unowned_marks(pod, compiled):
-                claims = claims_of(matching.considered_of(pod))
+                claims = claims_of(state.matching.considered_of(pod))
                 if StaleMarks(pod, claims).has_any_of(compiled):
-                    return pod.key
+                    return key
             if number % PODS_PER_STEP == 0:
                 yield
         return None

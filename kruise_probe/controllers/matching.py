@@ -18,6 +18,7 @@ from typing import Final
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.pods import Pod
+from kruise_probe.controllers.buckets import Buckets
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import MARKERS_REPORTED, first_markers
 
@@ -78,8 +79,8 @@ class _Namespace:
         self._key_uses: Counter[str] = Counter()
         """How many selectors mention a label key."""
         self._sets: dict[frozenset[_Item], LabelSet] = {}
-        self._sets_with: dict[_Item, dict[LabelSet, None]] = {}
-        self._by_anchor: dict[_Item | None, dict[NamespacedName, CompiledMarker]] = {}
+        self._sets_with: Buckets[_Item, LabelSet] = Buckets()
+        self._by_anchor: Buckets[_Item | None, CompiledMarker] = Buckets()
         """Live markers; under None are those whose selector requires no value."""
         self.deleting: Final[dict[NamespacedName, CompiledMarker]] = {}
         self.size = 0
@@ -98,7 +99,7 @@ class _Namespace:
             found = LabelSet(labels, self._live_for(labels))
             self._sets[key] = found
             for item in key:
-                self._sets_with.setdefault(item, {})[found] = None
+                self._sets_with.add(item, found)
         found.pods[pod.uid] = pod
 
     def remove_pod(self, pod: Pod) -> None:
@@ -111,10 +112,7 @@ class _Namespace:
             return
         del self._sets[key]
         for item in key:
-            sets = self._sets_with[item]
-            del sets[found]
-            if not sets:
-                del self._sets_with[item]
+            self._sets_with.discard(item, found)
 
     def selected_by(self, marker: CompiledMarker) -> list[LabelSet]:
         """The label sets that the selector matches."""
@@ -128,7 +126,7 @@ class _Namespace:
 
     def sets_with(self, item: _Item) -> Iterable[LabelSet]:
         """The label sets with this label, whoever selects them."""
-        return self._sets_with.get(item, ())
+        return self._sets_with.of(item)
 
     def count_keys(self, marker: CompiledMarker, by: int) -> None:
         """Add or remove the keys of a marker. Those that no other mentions split or merge label sets."""
@@ -152,7 +150,7 @@ class _Namespace:
             self.deleting[marker.key] = marker
             return
         for item in _required_items(marker):
-            self._by_anchor.setdefault(item, {})[marker.key] = marker
+            self._by_anchor.add(item, marker)
         for found in self.selected_by(marker):
             found.add(marker)
 
@@ -164,19 +162,16 @@ class _Namespace:
         for found in self.selected_by(marker):
             found.remove(marker)
         for item in _required_items(marker):
-            of_item = self._by_anchor[item]
-            del of_item[marker.key]
-            if not of_item:
-                del self._by_anchor[item]
+            self._by_anchor.discard(item, marker)
 
     def _key(self, labels: Mapping[str, str]) -> frozenset[_Item]:
         used = self._key_uses
         return frozenset([item for item in labels.items() if item[0] in used])
 
     def _live_for(self, labels: Mapping[str, str]) -> list[CompiledMarker]:
-        candidates = [*self._by_anchor.get(None, {}).values()]
+        candidates = [*self._by_anchor.of(None)]
         for item in labels.items():
-            candidates += self._by_anchor.get(item, {}).values()
+            candidates += self._by_anchor.of(item)
         live = [marker for marker in candidates if marker.selector.matches(labels)]
         live.sort(key=_by_order)
         return live

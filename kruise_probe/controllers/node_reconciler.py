@@ -97,7 +97,7 @@ class NodeReconciler:
         )
         if _is_current(known, plan.entries, current):
             return plan.entries, WrittenSpec(left_out=plan.left_out)
-        fitted = await self._slices.run(fit_steps(plan.parts, plan.others, current))
+        fitted = await self._slices.run(fit_steps(plan.parts, plan.others))
         left_out = plan.left_out
         if fitted.probes_left_out:
             left_out = {**left_out, REASON_NO_ROOM: fitted.probes_left_out}

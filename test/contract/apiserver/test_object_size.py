@@ -101,5 +101,5 @@ async def test_the_largest_spec_of_the_manager_leaves_room_for_every_state(api: 
     for entry in spec.pod_probes:
         group = budget.group_of("game", 0, entry.probes)
         parts.append(budget.pod_part(entry, budget.pod_probes([group]), ()))
-    entries = at_once(budget.fit_steps(parts, (), ())).entries
+    entries = at_once(budget.fit_steps(parts, ())).entries
     await store(api, NodePodProbeSpec(entries), "fine")

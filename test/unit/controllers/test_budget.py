@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import marker, pod, probe_wire
-from support.cases import cases
 
-from kruise_probe.api.shares import equal_share
 from kruise_probe.api.v1alpha1 import PodProbe
 from kruise_probe.controllers.budget import (
     RESERVED_BYTES,
@@ -63,7 +61,7 @@ def test_an_older_marker_is_kept_if_exactly_its_probes_fit() -> None:
     probes = [probe_wire(f"p{number}", condition=f"c{number}") for number in range(32)]
     many = compile_marker(marker("old", created="2025-01-01T00:00:00Z", probes=probes))
     alone = planned(1, many).entries
-    result = fit(planned(1, many, NEW).parts, (), (), object_bytes(alone))
+    result = fit(planned(1, many, NEW).parts, (), object_bytes(alone))
     assert result.entries == alone
     assert pods_left_out(result) == {"new": 1}
 
@@ -75,25 +73,18 @@ def test_a_command_counts_as_it_is_stored() -> None:
 
     plain, escaped = object_bytes(wanted("x").entries), object_bytes(wanted("<").entries)
     assert escaped - plain == 2 * 100 * len("u003c")
-    assert pods_left_out(fit(wanted("<").parts, (), (), plain)) == {"old": 1}
+    assert pods_left_out(fit(wanted("<").parts, (), plain)) == {"old": 1}
 
 
 def test_the_newest_marker_is_left_out_first_and_no_more_than_needed() -> None:
     wanted = planned(3, OLD, NEW)
-    result = fit(wanted.parts, (), (), object_bytes(wanted.entries) - 1)
+    result = fit(wanted.parts, (), object_bytes(wanted.entries) - 1)
     assert probed(result) == {
         "web-0": ["old#healthy", "new#p"],
         "web-1": ["old#healthy", "new#p"],
         "web-2": ["old#healthy"],
     }
     assert pods_left_out(result) == {"new": 1}
-
-
-def test_a_new_pod_does_not_displace_a_running_probe() -> None:
-    wanted = planned(3, NEW)
-    running = wanted.entries[1:]
-    result = fit(wanted.parts, (), running, object_bytes(wanted.entries) - 1)
-    assert probed(result) == {"web-1": ["new#p"], "web-2": ["new#p"]}
 
 
 STRANGER = planned(5, compile_marker(marker("stranger"))).entries
@@ -126,7 +117,7 @@ def test_entries_that_always_stay_reduce_the_bytes_to_divide(
     if not of_other_pods:
         parts, others = with_ending(parts), ()
     limit = object_bytes(STRANGER) + more_bytes
-    result = fit(parts, others, (), limit)
+    result = fit(parts, others, limit)
     if more_bytes > 0:
         assert object_bytes(result.entries) <= limit
     else:
@@ -135,27 +126,13 @@ def test_entries_that_always_stay_reduce_the_bytes_to_divide(
     assert len(stay) == len(STRANGER)
 
 
-@cases(
-    "wanted total share",
-    everything_fits=([1, 2, 3], 10, 3),
-    two_equals=([10, 10], 10, 5),
-    the_rest_is_divided_equally=([2, 10, 10], 12, 5),
-    one_gets_what_others_leave=([2, 3, 100], 12, 7),
-    one_wants_exactly_its_part_and_a_byte_is_left=([2, 10], 5, 3),
-    no_tenant=([], 10, 10),
-)
-def test_equal_shares_are_max_min_fair(wanted: list[int], total: int, share: int) -> None:
-    assert equal_share(wanted, total) == share
-
-
 class Wish(NamedTuple):
-    """A group of a pod, and whether it runs."""
+    """A group of a pod."""
 
     namespace: str
     uid: str
     marker: str
     order: object
-    running: bool
     size_bytes: int
 
 
@@ -166,7 +143,6 @@ wishes = st.lists(
         uid=st.sampled_from("123"),
         marker=st.sampled_from("vwxyz"),
         order=st.integers(0, 3),
-        running=st.booleans(),
         size_bytes=st.integers(1, LARGEST),
     ).map(
         lambda each: each._replace(uid=each.namespace + each.uid, order=(each.order, each.marker))
@@ -181,14 +157,12 @@ Kept = Collection[tuple[str, str]]
 
 def divided(of: Iterable[Wish], budget: int, pod_bytes: int = POD_BYTES) -> Kept:
     parts: list[PodPart] = []
-    running: dict[str, set[str]] = {}
     for uid, mine in by("uid", of).items():
         in_order = sorted(mine, key=lambda each: str(each.order))
         groups = [Group(each.marker, each.order, (), each.size_bytes) for each in in_order]
         entry = PodProbe(uid, mine[0].namespace, uid, "")
         parts.append(PodPart(entry, pod_probes(groups), (), pod_bytes))
-        running[uid] = {each.marker for each in mine if each.running}
-    kept = at_once(divide(parts, running, budget))
+    kept = at_once(divide(parts, budget))
     return {(uid, name) for uid, names in kept.items() for name in names}
 
 
@@ -219,10 +193,10 @@ def test_shares_fill_the_budget_and_no_group_that_fits_is_left_out(
 
 def test_a_group_of_the_size_of_the_room_that_is_left_is_kept() -> None:
     of = [
-        Wish("a", "pod-1", "first", 1, False, 40),
-        Wish("a", "pod-1", "second", 2, False, 60),
-        Wish("a", "pod-2", "large", 3, False, 200),
-        Wish("b", "pod-3", "small", 4, False, 10),
+        Wish("a", "pod-1", "first", 1, 40),
+        Wish("a", "pod-1", "second", 2, 60),
+        Wish("a", "pod-2", "large", 3, 200),
+        Wish("b", "pod-3", "small", 4, 10),
     ]
     kept = divided(of, 112, pod_bytes=1)
     assert kept == {("pod-1", "first"), ("pod-1", "second"), ("pod-3", "small")}
@@ -231,14 +205,14 @@ def test_a_group_of_the_size_of_the_room_that_is_left_is_kept() -> None:
 def test_the_rest_is_given_to_pods_in_turns() -> None:
     """Of four large groups of two pods, two fit into what a third pod cannot use."""
     of = [
-        Wish("a", "pod-1", "small", 1, False, 40),
-        Wish("a", "pod-1", "large", 2, False, 110),
-        Wish("a", "pod-1", "another", 3, False, 110),
-        Wish("a", "pod-2", "small", 1, False, 60),
-        Wish("a", "pod-2", "large", 2, False, 110),
-        Wish("a", "pod-2", "another", 3, False, 110),
-        Wish("a", "pod-3", "small", 1, False, 10),
-        Wish("a", "pod-3", "giant", 2, False, 1000),
+        Wish("a", "pod-1", "small", 1, 40),
+        Wish("a", "pod-1", "large", 2, 110),
+        Wish("a", "pod-1", "another", 3, 110),
+        Wish("a", "pod-2", "small", 1, 60),
+        Wish("a", "pod-2", "large", 2, 110),
+        Wish("a", "pod-2", "another", 3, 110),
+        Wish("a", "pod-3", "small", 1, 10),
+        Wish("a", "pod-3", "giant", 2, 1000),
     ]
     kept = divided(of, 41 + 61 + 11 + 2 * 110, pod_bytes=1)
     assert {each for each in kept if each[1] != "small"} == {("pod-1", "large"), ("pod-2", "large")}
@@ -270,14 +244,6 @@ def test_the_order_of_events_has_no_effect(of: list[Wish], budget: int, random: 
     assert divided(shuffled, budget) == divided(of, budget)
 
 
-@given(wishes, budgets)
-def test_a_division_is_stable(of: list[Wish], budget: int) -> None:
-    """The next reconcile, which sees the result of this one."""
-    kept = divided(of, budget)
-    after = [each._replace(running=(each.uid, each.marker) in kept) for each in of]
-    assert divided(after, budget) == kept
-
-
 @given(wishes, wishes, budgets)
 def test_nothing_within_a_share_is_displaced(
     before: list[Wish], after: list[Wish], budget: int
@@ -289,21 +255,3 @@ def test_nothing_within_a_share_is_displaced(
         if size(mine) <= budget // 3:
             assert size(of, divided(of, budget)) >= size(mine)
             assert {(each.uid, each.marker) for each in mine} <= set(divided(of, budget))
-
-
-@given(wishes, budgets)
-def test_changes_within_a_share_displace_no_running_probe_of_others(
-    of: list[Wish], budget: int
-) -> None:
-    """One tenant's markers are replaced by markers of the same size that do not run yet."""
-    kept = divided(of, budget)
-    share = budget // max(len(by("namespace", of)), 1)
-    replaced = size(by("namespace", of).get("b", [])) <= share
-    after = [
-        each._replace(marker=f"new-{each.marker}", running=False)
-        if replaced and each.namespace == "b"
-        else each._replace(running=(each.uid, each.marker) in kept)
-        for each in of
-    ]
-    mine = {(each.uid, each.marker) for each in of if each.namespace == "a"}
-    assert mine & set(kept) == mine & set(divided(after, budget))

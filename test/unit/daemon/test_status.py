@@ -9,6 +9,7 @@ from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
 
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.names import ProbeKey, ProbeName
+from kruise_probe.api.shares import equal_share
 from kruise_probe.api.v1alpha1 import (
     MAX_OBJECT_BYTES,
     ContainerProbeState,
@@ -255,3 +256,16 @@ def test_no_results_are_an_empty_list() -> None:
         patch_of(encode(status_of(SPEC, {}), 0).body)
         == b'{"status":{"podProbeStatuses":[],"pods":2}}'
     )
+
+
+@cases(
+    "wanted total share",
+    everything_fits=([1, 2, 3], 10, 3),
+    two_equals=([10, 10], 10, 5),
+    the_rest_is_divided_equally=([2, 10, 10], 12, 5),
+    one_gets_what_others_leave=([2, 3, 100], 12, 7),
+    one_wants_exactly_its_part_and_a_byte_is_left=([2, 10], 5, 3),
+    no_tenant=([], 10, 10),
+)
+def test_equal_shares_are_max_min_fair(wanted: list[int], total: int, share: int) -> None:
+    assert equal_share(wanted, total) == share
