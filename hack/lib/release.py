@@ -153,7 +153,7 @@ def plugin(wheels: Path, licence: Path, archive: Path) -> None:
 
 
 def krew(version: str, archives: list[Path]) -> str:
-    """Return the krew manifest for archives named `…-linux-ARCH.tar.gz`."""
+    """Return the krew manifest for archives named `…-SYSTEM-ARCH.tar.gz`."""
     platforms = []
     for archive in sorted(archives):
         system, machine = archive.name.removesuffix(".tar.gz").split("-")[-2:]

@@ -58,7 +58,7 @@ def probing_enabled(gates: Mapping[str, bool]) -> bool:
     """Whether manager and daemon have anything to do; if not, log which gates are off."""
     off = [gate.name for gate in (PROBE_MARKERS, DAEMON) if not gate.enabled(gates)]
     if off:
-        _log.warning("nothing to do: a feature gate is off", gates=off)
+        _log.warning("nothing to do: a feature gate is off in --feature-gates", gates=off)
     return not off
 
 

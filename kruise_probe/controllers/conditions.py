@@ -208,7 +208,7 @@ def _stale(facts: Facts) -> str:
         return ""
     return (
         f"The daemons on these nodes do not renew their Lease: {_pods_by_node(nodes)}. Their results may be out of date. "
-        "Check the kruise-probe-daemon pod on each node, and the node itself."
+        "Check these nodes, and read the logs of their kruise-probe-daemon pods."
     )
 
 

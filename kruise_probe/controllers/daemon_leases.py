@@ -226,4 +226,4 @@ def silence(node: str, renewed: str) -> str:
 
 def why_stale(node: str, renewed: str) -> str:
     """Why the results of the node are stale. The message does not change while they are."""
-    return f"{silence(node, renewed)}. Check the kruise-probe-daemon pod on this node, and the node itself."
+    return f"{silence(node, renewed)}. Check the node, and read the log of its kruise-probe-daemon pod."

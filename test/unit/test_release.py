@@ -88,13 +88,16 @@ def test_the_plugin_has_compiled_modules_of_each_python_and_others_once(tmp_path
 
 
 def test_the_krew_manifest_has_each_platform_with_its_checksum(tmp_path: Path) -> None:
+    mac = tmp_path / "kubectl-kruise_probe-v1.2.3-darwin-arm64.tar.gz"
     archive = tmp_path / "kubectl-kruise_probe-v1.2.3-linux-amd64.tar.gz"
-    archive.write_bytes(b"abc")
+    for each in (mac, archive):
+        each.write_bytes(b"abc")
 
-    manifest = yaml.safe_load(release.krew("1.2.3", [archive]))
+    manifest = yaml.safe_load(release.krew("1.2.3", [archive, mac]))
 
     assert manifest["spec"]["version"] == "v1.2.3"
-    (platform,) = manifest["spec"]["platforms"]
+    of_mac, platform = manifest["spec"]["platforms"]
+    assert of_mac["selector"]["matchLabels"] == {"os": "darwin", "arch": "arm64"}
     assert platform["selector"]["matchLabels"] == {"os": "linux", "arch": "amd64"}
     assert platform["sha256"] == hashlib.sha256(b"abc").hexdigest()
     assert platform["uri"].endswith(f"/v1.2.3/{archive.name}")

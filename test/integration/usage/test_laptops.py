@@ -1,4 +1,4 @@
-"""The commands for people need no Linux: they run where modules, files and signals of Linux are missing."""
+"""The commands for people need no Linux: they run where modules, files, signals and packages of Linux are missing."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import signal
 import sys
 import sysconfig
 
-MISSING = {"fcntl", "resource", "termios", "tty", "pwd", "grp", "pty", "syslog"}
+MISSING = {"fcntl", "resource", "termios", "tty", "pwd", "grp", "pty", "syslog", "cryptography"}
 
 class Finder:
     @staticmethod
