@@ -1,17 +1,18 @@
-"""A bare client of the API server: as little work per request as Python allows, so that its loops are a floor.
+"""A bare client of the API server, so that its loops are a floor. It retries nothing and decodes nothing.
 
-Not the project's own client: it counts nothing, retries nothing and decodes nothing.
+Not the project's own client, which the manager uses.
 """
 
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Self
-from urllib.parse import urlsplit
 
+import aiohttp
 import msgspec
+from yarl import URL
 
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.request import METADATA_ONLY
@@ -44,6 +45,11 @@ class BareRequest(NamedTuple):
     counted_as: str = ""
     accept: str = ""
 
+    @property
+    def headers(self) -> dict[str, str]:
+        accept = METADATA_ONLY if self.method == "PATCH" else JSON
+        return {"Accept": self.accept or accept, "Content-Type": self.content_type}
+
 
 class Refused(Exception):
     """The server answered with an error."""
@@ -60,78 +66,38 @@ class Usage(NamedTuple):
     cpu_seconds: float
 
 
-class _Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self._writer = writer
-
-    def send(self, head: bytes, body: bytes) -> None:
-        self._writer.write(head + body)
-
-    async def status_and_headers(self) -> tuple[int, bytes]:
-        head = await self.reader.readuntil(b"\r\n\r\n")
-        return int(head[9:12]), head.lower()
-
-    async def body(self, head: bytes) -> bytes:
-        if b"\r\ntransfer-encoding: chunked" in head:
-            parts = []
-            while part := await self.chunk():
-                parts.append(part)
-            return b"".join(parts)
-        length = re.search(rb"\r\ncontent-length: (\d+)", head)
-        return await self.reader.readexactly(int(length[1])) if length else b""
-
-    async def chunk(self) -> bytes:
-        size = int(await self.reader.readuntil(b"\r\n"), 16)
-        return (await self.reader.readexactly(size + 2))[:-2]
-
-    def close(self) -> None:
-        self._writer.close()
-
-
 class BareClient:
-    """A pool of `connections` kept connections; a context manager. `sent` counts what went out, by `counted_as`."""
+    """A pool of connections, as many as requests that `each` sends at once; a context manager.
+
+    `sent` counts what went out, by `counted_as`.
+    """
 
     def __init__(self, config: ClusterConfig, *, connections: int) -> None:
         self._config = config
         self._connections = connections
-        self._free: asyncio.Queue[_Connection] = asyncio.Queue()
-        self._all: list[_Connection] = []
-        authorization = config.credentials.authorization()
-        self._common = (
-            f"Host: {urlsplit(config.server).netloc}\r\n"
-            "User-Agent: kruise-probe-bench\r\n"
-            + (f"Authorization: {authorization}\r\n" if authorization else "")
-        )
         self.sent: Counter[str] = Counter()
 
     async def __aenter__(self) -> Self:
-        for _ in range(self._connections):
-            connection = await self._connect()
-            self._all.append(connection)
-            self._free.put_nowait(connection)
+        authorization = self._config.credentials.authorization()
+        self._server = URL(self._config.server)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._config.tls or True),
+            headers={"Authorization": authorization} if authorization else {},
+            read_bufsize=1 << 24,
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for connection in self._all:
-            connection.close()
+        await self._session.close()
 
-    async def _connect(self) -> _Connection:
-        server = urlsplit(self._config.server)
-        reader, writer = await asyncio.open_connection(
-            server.hostname, server.port, ssl=self._config.tls, limit=1 << 24
+    def _send(self, request: BareRequest, seconds: float | None) -> Any:
+        return self._session.request(
+            request.method,
+            self._server.join(URL(request.path, encoded=True)),
+            data=request.body or None,
+            headers=request.headers,
+            timeout=aiohttp.ClientTimeout(total=seconds),
         )
-        return _Connection(reader, writer)
-
-    def _head(self, request: BareRequest) -> bytes:
-        body = (
-            f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
-            if request.body
-            else ""
-        )
-        accept = request.accept or (METADATA_ONLY if request.method == "PATCH" else JSON)
-        head = f"{request.method} {request.path} HTTP/1.1\r\n{self._common}Accept: {accept}\r\n"
-        return f"{head}{body}\r\n".encode()
 
     async def call(
         self,
@@ -144,32 +110,13 @@ class BareClient:
         Raises:
             Refused: an answer of 300 or more that is not among `accepted`.
         """
-        connection = await self._free.get()
-        try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                try:
-                    status, body = await self._exchange(connection, request)
-                except (asyncio.IncompleteReadError, ConnectionError):
-                    # Closed by the server while it was idle: as every client does, once more on a new one.
-                    connection.close()
-                    self._all.remove(connection)
-                    connection = await self._connect()
-                    self._all.append(connection)
-                    status, body = await self._exchange(connection, request)
-        except BaseException:
-            connection.close()
-            raise
-        self._free.put_nowait(connection)
+        async with self._send(request, REQUEST_SECONDS) as response:
+            body: bytes = await response.read()
         if request.counted_as:
             self.sent[request.counted_as] += 1
-        if status >= 300 and status not in accepted:
-            raise Refused(request, status, body)
+        if response.status >= 300 and response.status not in accepted:
+            raise Refused(request, response.status, body)
         return body
-
-    async def _exchange(self, connection: _Connection, request: BareRequest) -> tuple[int, bytes]:
-        connection.send(self._head(request), request.body)
-        status, head = await connection.status_and_headers()
-        return status, await connection.body(head)
 
     async def json(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         encoded = msgspec.json.encode(body) if body is not None else b""
@@ -181,11 +128,7 @@ class BareClient:
         return msgspec.json.decode(answer)
 
     async def each(
-        self,
-        requests: Iterable[BareRequest],
-        *,
-        accepted: tuple[int, ...] = (),
-        on_done: Callable[[], object] = lambda: None,
+        self, requests: Iterable[BareRequest], *, accepted: tuple[int, ...] = ()
     ) -> None:
         """Sends all of them, as many at once as there are connections."""
         pending = iter(requests)
@@ -193,7 +136,6 @@ class BareClient:
         async def pump() -> None:
             for request in pending:
                 await self.call(request, accepted=accepted)
-                on_done()
 
         async with asyncio.TaskGroup() as group:
             for _ in range(self._connections):
@@ -201,38 +143,22 @@ class BareClient:
 
     @asynccontextmanager
     async def watch(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of a watch, on a connection of its own."""
-        connection = await self._connect()
-        try:
-            connection.send(self._head(BareRequest("GET", path)), b"")
-            status, head = await connection.status_and_headers()
-            if status != 200:
-                raise Refused(
-                    BareRequest("GET", path),
-                    status,
-                    await connection.body(head),
-                )
-            yield _lines(connection)
-        finally:
-            connection.close()
+        """The lines of a watch."""
+        request = BareRequest("GET", path)
+        async with self._send(request, None) as response:
+            if response.status != 200:
+                raise Refused(request, response.status, await response.read())
+            yield response.content
 
-    async def usage(self, verbs: Collection[str] = WRITES) -> Usage:
+    async def usage(self) -> Usage:
         """What the API server counted, without what this client sent."""
         text = (await self.call(BareRequest("GET", "/metrics"))).decode()
         writes: Counter[str] = Counter()
         for labels, value in _REQUESTS.findall(text):
             read = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-            if read["verb"] in verbs and read["resource"] not in _ITS_OWN:
+            if read["verb"] in WRITES and read["resource"] not in _ITS_OWN:
                 resource = "/".join(filter(None, (read["resource"], read["subresource"])))
                 writes[f"{read['verb']} {resource}"] += int(float(value))
         writes.subtract(self.sent)
         cpu = _CPU.search(text)
         return Usage(writes, float(cpu[1]) if cpu else 0.0)
-
-
-async def _lines(connection: _Connection) -> AsyncIterator[bytes]:
-    left = b""
-    while chunk := await connection.chunk():
-        *lines, left = (left + chunk).split(b"\n")
-        for line in lines:
-            yield line

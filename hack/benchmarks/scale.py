@@ -33,7 +33,7 @@ from kruise_probe.api.meta import (
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import build
-from kruise_probe.controllers.state import Informers, ManagerOptions
+from kruise_probe.controllers.state import ManagerOptions
 from kruise_probe.manager.manager import Manager
 from kruise_probe.runtime.process import tune_garbage_collector
 from kruise_probe.serving.health import Checks
@@ -41,7 +41,6 @@ from kruise_probe.serving.health import Checks
 T = TypeVar("T", bound=KubeObject)
 
 QUIET_SECONDS = 1.0
-STALL_LOOK_SECONDS = 0.005
 
 
 class _Served(Generic[T]):
@@ -255,10 +254,8 @@ async def _one_size(nodes: int, pods: int) -> Row:
     row: Row = {"benchmark": "scale", "nodes": nodes, "pods": pods}
     cpu = time.process_time()
     wall = time.perf_counter()
-    stalls = _Stalls()
     async with asyncio.TaskGroup() as group:
-        runs = (stalls, *manager.services, *informers)
-        tasks = [group.create_task(each.run()) for each in runs]
+        tasks = [group.create_task(each.run()) for each in (*manager.services, *informers)]
         for informer in informers:
             await informer.wait_for_sync()
         row["list_cpu_s"] = round(time.process_time() - cpu, 2)
@@ -272,25 +269,10 @@ async def _one_size(nodes: int, pods: int) -> Row:
         row["mb"] = round(procfs.resident_mb(os.getpid()) - before, 1)
         row["kb_per_pod"] = round(row["mb"] * 1024 / pods, 2)
         row["writes"] = dict(client.writes)
-        row["longest_stall_ms"] = round(stalls.longest_seconds * 1000, 1)
-        row |= await _one_flip(informers, client, served[NODE_POD_PROBES])
         for task in tasks:
             task.cancel()
     row["python"] = interpreter()
     return row
-
-
-class _Stalls:
-    """The longest CPU time for which the event loop was blocked."""
-
-    def __init__(self) -> None:
-        self.longest_seconds = 0.0
-
-    async def run(self) -> None:
-        while True:
-            used = time.process_time()
-            await asyncio.sleep(STALL_LOOK_SECONDS)
-            self.longest_seconds = max(self.longest_seconds, time.process_time() - used)
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -308,38 +290,6 @@ async def _quiet() -> None:
         used = time.process_time()
         await asyncio.sleep(QUIET_SECONDS)
         idle = time.process_time() - used < 0.03
-
-
-async def _one_flip(
-    informers: Informers,
-    client: _Client,
-    probes: _Served[Any],
-) -> Row:
-    """Changes one result of one pod; returns the number of writes and the time until the write."""
-    node = node_name(0)
-    stored = informers.node_pod_probes.lister.get(NamespacedName("", node))
-    assert stored is not None, "every node was planned"
-    wire = msgspec.json.decode(msgspec.json.encode(stored))
-    pods = [hollow.HollowPod(each["name"], each["uid"]) for each in wire["spec"]["podProbes"]]
-    client.writes.clear()
-
-    def send(failed: set[str], version: str) -> None:
-        status = msgspec.json.decode(hollow.results(node, pods, failed=failed).body)["status"]
-        wire["metadata"]["resourceVersion"] = version
-        changed = NODE_POD_PROBES.decode(msgspec.json.encode(wire | {"status": status}))
-        probes.send(EventType.MODIFIED, changed)
-
-    send(set(), "20000000")  # the same results: no write
-    await _quiet()
-    started_at = time.perf_counter()
-    send({pods[0][0]}, "20000001")
-    await until(lambda: bool(client.writes.get("pods")))
-    took = time.perf_counter() - started_at
-    await _quiet()
-    return {
-        "flip_ms": round(took * 1000, 2),
-        "pod_writes_per_flip": client.writes["pods"],
-    }
 
 
 async def measure(sizes: tuple[tuple[int, int], ...]) -> list[Row]:

@@ -7,9 +7,6 @@ from contextlib import asynccontextmanager
 
 from benchmarks.reporting import percentile
 
-EVERY_HOST = "0.0.0.0"
-"""Hollow pods have addresses all over 127/8."""
-
 
 class TcpPorts:
     """TCP ports that take connections; `arrivals` by port, in loop time."""
@@ -62,33 +59,15 @@ async def tcp_ports(host: str, count: int) -> AsyncIterator[TcpPorts]:
 
 
 class Pages:
-    """An HTTP server that answers each path with 200 or 500; `responded` has the time of the first answer after each change.
-
-    Where it listens on every host, a path begins with the address that was called: `127.1.0.7/idle`.
-    """
+    """An HTTP server that answers every path with 200 and `body`."""
 
     def __init__(self) -> None:
         self.port = 0
-        self._failing: set[str] = set()
-        self._waiting: set[str] = set()
-        self.responded: dict[str, float] = {}
-        self.requests = 0
         self.body = b"idle"
 
-    def flip(self, path: str) -> None:
-        self._failing ^= {path}
-        self._waiting.add(path)
-
-    def answer(self, path: str) -> bytes:
-        self.requests += 1
-        if path in self._waiting:
-            self._waiting.discard(path)
-            self.responded[path] = asyncio.get_running_loop().time()
-        failing = path in self._failing
-        body = b"busy" if failing else self.body
-        status = b"500 Internal Server Error" if failing else b"200 OK"
-        head = b"HTTP/1.1 %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
-        return head % (status, len(body)) + body
+    def answer(self) -> bytes:
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+        return head % len(self.body) + self.body
 
 
 @asynccontextmanager
@@ -100,14 +79,11 @@ async def pages(host: str) -> AsyncIterator[Pages]:
             assert isinstance(transport, asyncio.Transport)
             self._transport = transport
             self._request = b""
-            called: str = transport.get_extra_info("sockname")[0]
-            self._pod = called if host == EVERY_HOST else ""
 
         def data_received(self, data: bytes) -> None:
             self._request += data
             if b"\r\n\r\n" in self._request:
-                path = self._request.split(b" ", 2)[1].decode()
-                self._transport.write(found.answer(self._pod + path))
+                self._transport.write(found.answer())
                 self._transport.close()
 
     server = await asyncio.get_running_loop().create_server(
