@@ -1,12 +1,12 @@
 """Reflector: keeps a replica current with list and watch.
 
-It first tries a streaming list: one request, without buffering. If the server refuses or does not
-complete it, the reflector lists in pages of 500. It then watches from the last version seen. It lists
+A list is streamed: one request, without buffering. If the server refuses it, or the attempt fails, the reflector
+lists in pages of 500 instead. It then watches from the last version seen. It lists
 again when that version has expired, or when a watch ended after 70 s without one event (`client/watch.py`). It retries after every error and every end of a watch.
 
 Source: client-go tools/cache/reflector.go; KEP-3157 (streaming lists), KEP-365 (paginated lists).
 Differs: fallback lists read the most recent version, so the store never goes back in time. A streaming
-list gets two attempts of at most 30 s. A watch error causes no list while its version is still valid. The backoff is measured
+list has 20 s. A watch error causes no list while its version is still valid. The backoff is measured
 from the start of one attempt to the start of the next, and only an attempt that lasted a minute resets it. So a load
 balancer that closes each watch after 50 s causes no gap, and a server that closes each watch at once gets five attempts
 in ten seconds.
@@ -50,12 +50,8 @@ WATCH_SECONDS: Final = (300, 600)
 WATCH_GRACE_SECONDS: Final = 30.0
 """A watch that exceeds its timeout by this long is cancelled, even if its connection seems healthy."""
 
-STREAM_ATTEMPTS: Final = 2
-STREAM_SECONDS: Final = 30.0
-STREAM_IDLE_SECONDS: Final = 10.0
-"""Limits of a streaming list: two attempts, 10 s without an event in one attempt, and 30 s of one attempt.
-
-After two attempts, or one of 30 s, the reflector lists in pages from then on."""
+STREAM_SECONDS: Final = 20.0
+"""Limit of a streaming list. A proxy may hold streams back, and a server may not know where the initial events end."""
 
 STEP_SECONDS: Final = 0.01
 """How long objects are handled before other tasks run."""
@@ -63,9 +59,9 @@ GAP_SECONDS: Final = 0.0005
 """After a longer time without an object, other tasks have run."""
 
 SERVER_ERRORS: Final = 3
-"""After this many 5xx responses without an event in between, the version is dropped and the list is read in pages.
+"""After this many 5xx responses without an event in between, the version is dropped.
 After an etcd restore, or behind a server that lags permanently, "too large resource version" never ends.
-Some servers send it only after accepting the watch. A proxy may refuse only streams."""
+Some servers send it only after accepting the watch."""
 
 SLOW_RESPONSE_SECONDS: Final = 5.0
 """An attempt without a response for this long is an outage."""
@@ -211,9 +207,9 @@ class Reflector(Generic[T]):
         self._handled_at = 0.0
         self._busy_seconds = 0.0
         self._resource_version = ""
-        self._unfinished_streams = 0
         self._server_errors = 0
-        self._watch_was_silent = False
+        self._streams = True
+        """Whether the next list is streamed."""
         self._events = 0
         self._listed_at = 0.0
         self._active_at: float | None = None
@@ -243,6 +239,7 @@ class Reflector(Generic[T]):
             self._outage.end_attempt(error)
             if self._is_version_invalid(error):
                 self._resource_version = ""
+            self._streams = self._may_stream_after(error, had_version=bool(version))
             if version and not self._resource_version:
                 # The server responds, but the version has expired. The new list need not wait for a backoff
                 # that an outage caused. It only keeps its interval to the last list.
@@ -254,32 +251,29 @@ class Reflector(Generic[T]):
 
     async def _list_and_watch(self) -> None:
         """List if needed, and watch until the watch ends."""
-        if not self._resource_version and self._lists_in_pages():
+        if not self._resource_version and not self._streams:
             await self._list_by_pages()
         try:
             await self._watch()
         except _StreamRefused as refusal:
-            self._unfinished_streams = STREAM_ATTEMPTS
             self._log.info("streaming lists refused, listing in pages", reason=str(refusal))
             await self._list_by_pages()
             await self._watch()
 
-    def _lists_in_pages(self) -> bool:
-        return (
-            self._unfinished_streams >= STREAM_ATTEMPTS
-            or self._server_errors >= SERVER_ERRORS
-            or self._watch_was_silent
-        )
-
     def _is_version_invalid(self, error: Exception | None) -> bool:
         """Whether the end of an attempt shows that the resource version is no longer valid."""
-        self._watch_was_silent = isinstance(error, _SilentWatch)
-        if self._watch_was_silent:
-            return True
         if isinstance(error, ServerError):
             self._server_errors += 1
             return self._server_errors >= SERVER_ERRORS
-        return isinstance(error, ApiError) and not isinstance(error, _UNRELATED_TO_VERSION)
+        if isinstance(error, ApiError):
+            return not isinstance(error, _UNRELATED_TO_VERSION)
+        return isinstance(error, _SilentWatch)
+
+    def _may_stream_after(self, error: Exception | None, *, had_version: bool) -> bool:
+        """Whether the next list is streamed: not if this attempt had to list and failed, nor if streams may be the cause."""
+        if error is None:
+            return True
+        return had_version and not isinstance(error, _SilentWatch | ServerError)
 
     def _log_end(self, error: Exception | None, *, retry_seconds: float) -> None:
         if error is None:
@@ -410,13 +404,10 @@ class Reflector(Generic[T]):
         Raises:
             _StreamUnusable: the stream ended or timed out before that bookmark.
         """
-        checked_at = loop_time()
-        deadline = checked_at + STREAM_SECONDS
-        self._unfinished_streams += 1
         self._server_errors = 0
         self._lists_total.inc()
         self._replica.begin_list()
-        limit = asyncio.timeout(STREAM_IDLE_SECONDS)
+        limit = asyncio.timeout(STREAM_SECONDS)
         try:
             async with limit:
                 async for event in events:
@@ -424,7 +415,6 @@ class Reflector(Generic[T]):
                     self._record_event()
                     if event.initial_events_end:
                         self._finish_list(event.resource_version)
-                        self._unfinished_streams = 0
                         return
                     # Initial events are unordered; changes may come between them.
                     if event.type is not EventType.ADDED:
@@ -434,15 +424,8 @@ class Reflector(Generic[T]):
                     elif event.undecodable is not None:
                         self._replica.listed_undecodable(event.undecodable)
                     await self._pause_after(began_at)
-                    now = loop_time()
-                    # Rescheduling at each event would cost more than the event.
-                    if now > checked_at + 1.0:
-                        checked_at = now
-                        limit.reschedule(min(now + STREAM_IDLE_SECONDS, deadline))
         except TimeoutError:
             if not limit.expired():
                 raise
-            if loop_time() >= deadline:
-                self._unfinished_streams = STREAM_ATTEMPTS
             raise _StreamUnusable("the streaming list did not complete in time") from None
         raise _StreamUnusable("the streaming list ended before it was complete")

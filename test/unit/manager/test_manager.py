@@ -198,7 +198,7 @@ async def test_caches_that_do_not_sync_in_time_end_the_manager(looptime: float) 
 
 async def test_a_source_that_refuses_is_the_reason_why_caches_do_not_sync() -> None:
     source: FakeSource[Any] = FakeSource()
-    source.on_watch = raising(ConnectionFailed("refused"))
+    source.on_watch = source.on_list = raising(ConnectionFailed("refused"))
     manager = manager_of(source, cache_sync_timeout_seconds=7.0)
     manager.add_informer(LEASES)
     with pytest.raises(FatalError, match=r"within 7 s: leases \(refused\)"):
