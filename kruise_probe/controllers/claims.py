@@ -8,8 +8,7 @@ Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
 Differs: Kruise lets the last result win and only logs a conflict of condition types.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from kruise_probe.api.caches import (
@@ -39,7 +38,7 @@ class Claim(NamedTuple):
 
     Attributes:
         name: `<marker>#<probe>`.
-        wanted: see `CompiledProbe`; without the keys of other claims.
+        wanted: see `CompiledProbe`; without the keys of other claims. Each state has all keys.
         paused: the annotation of its marker pauses it.
         keeps_when_stale, runs_while_terminating, exclusive: see `CompiledProbe`.
     """
@@ -53,7 +52,11 @@ class Claim(NamedTuple):
     runs_while_terminating: bool = False
     exclusive: Exclusivity | None = None
 
-    def may_write(self, mark: Mark, value: str) -> bool:
+    @property
+    def keys(self) -> Iterable[Mark]:
+        return self.wanted[ProbeState.SUCCEEDED]
+
+    def may_write(self, mark: Mark, value: str | None) -> bool:
         """Whether the claim may set the key to `value` in any state. A value from a message may be any."""
         values = self._values_of(mark)
         return value in values or any(map(_is_from_message, values))
@@ -86,13 +89,17 @@ class ClaimConflict(NamedTuple):
         )
 
 
+_Serials = tuple[int, ...]
+"""Those of markers, in place of the markers themselves, which a cache must not keep alive."""
+
+
 class Claims(NamedTuple):
     """All claims on a pod, their containers, and by mark the one claim that may write it.
 
     Attributes:
         exclusive: those of them that give a role.
         groups: the labels whose values decide to which groups of exclusive probes a pod belongs.
-        markers: the serials of the markers, a key of what is resolved from these claims.
+        markers: whose claims these are.
     """
 
     claims: tuple[Claim, ...]
@@ -100,7 +107,22 @@ class Claims(NamedTuple):
     owners: Mapping[Mark, Claim]
     exclusive: tuple[Claim, ...] = ()
     groups: frozenset[Mark] = NOTHING_OWNED
-    markers: tuple[int, ...] = ()
+    markers: _Serials = ()
+
+    def on(self, pod: Pod) -> "Claims":
+        """The claims whose container exists in `pod`; the others are never probed.
+
+        Ownership of the other claims does not change. Names of dropped claims have no owner, so their marks are removed.
+        """
+        present = {container.name for container in pod.containers}
+        absent = self.containers - present
+        if not absent:
+            return self
+        return _partial_claims.find((self.markers, absent), self._without)
+
+    def _without(self, key: tuple[_Serials, frozenset[str]]) -> "Claims":
+        _, absent = key
+        return _resolved([claim for claim in self.claims if claim.container not in absent])
 
     def is_from_message(self, mark: Mark) -> bool:
         """Whether the owner of the key takes its value from the message in any state."""
@@ -108,11 +130,7 @@ class Claims(NamedTuple):
         return owner is not None and owner.is_from_message(mark)
 
 
-def _live_serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
-    return tuple([marker.serial for marker in markers if not marker.deleting])
-
-
-def _size(serials: tuple[int, ...], claims: Claims) -> int:
+def _size(serials: _Serials, claims: Claims) -> int:
     size = CLAIM_BYTES + ITEM_BYTES * len(serials)
     for mark in claims.owners:
         size += MARK_BYTES + len(mark.name)
@@ -120,8 +138,7 @@ def _size(serials: tuple[int, ...], claims: Claims) -> int:
         size += CLAIM_BYTES
         for wanted in claim.wanted.values():
             size += VALUE_BYTES * len(wanted)
-            for value in wanted.values():
-                size += _value_bytes(value)
+            size += sum(map(_value_bytes, wanted.values()))
     return size
 
 
@@ -134,8 +151,16 @@ def _value_bytes(value: MarkValue) -> int:
     return VALUE_BYTES + WIDEST_CHARACTER * texts
 
 
-_claims = Cache[tuple[int, ...], Claims](_size)
+def _partial_size(key: tuple[_Serials, frozenset[str]], claims: Claims) -> int:
+    serials, absent = key
+    return _size(serials, claims) + sizes_of(absent)
+
+
+_claims = Cache[_Serials, Claims](_size)
 """One entry for each set of markers that select a pod together."""
+
+_partial_claims = Cache[tuple[_Serials, frozenset[str]], Claims](_partial_size)
+"""The same for pods without some containers."""
 
 
 def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
@@ -143,31 +168,28 @@ def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
 
     A marker that a limit leaves out claims at most its condition types, which report it; see `limits.select`.
     """
-    return _claims.find(_live_serials(markers), lambda _: _claims_together(markers))
+    serials = tuple([marker.serial for marker in markers if not marker.deleting])
 
+    def together(_: _Serials) -> Claims:
+        selection = select(markers)
+        contenders: list[Claim] = []
+        for marker in selection.considered:
+            contenders += _claims_by(marker)
+        for marker in selection.reported:
+            contenders += map(_without_keys, _claims_by(marker))
+        return _resolved(contenders, serials)
 
-def _claims_together(markers: tuple[CompiledMarker, ...]) -> Claims:
-    selection = select(markers)
-    if len(selection.considered) == 1 and not selection.left_out:
-        return _own_claims(selection.considered[0])
-    claims: list[Claim] = []
-    for marker in selection.considered:
-        claims += _own_claims(marker).claims
-    for marker in selection.reported:
-        claims += [_without_keys(claim) for claim in _own_claims(marker).claims]
-    return _resolved(tuple(claims))._replace(markers=_live_serials(markers))
-
-
-def _without_keys(claim: Claim) -> Claim:
-    return claim._replace(wanted=dict.fromkeys(claim.wanted, MappingProxyType({})))
+    return _claims.find(serials, together)
 
 
 def _own_claims(marker: CompiledMarker) -> Claims:
-    """The claims of a marker alone, also while it is being deleted. A live one shares its entry with `claims_of`."""
-    return _claims.find((marker.serial,), lambda _: _claims_alone(marker))
+    """The claims of a marker alone, also while it is being deleted."""
+    serials = (marker.serial,)
+    return _claims.find(serials, lambda _: _resolved(_claims_by(marker), serials))
 
 
-def _claims_alone(marker: CompiledMarker) -> Claims:
+def _claims_by(marker: CompiledMarker) -> list[Claim]:
+    """What the probes of a marker claim, whatever others own."""
     claims: list[Claim] = []
     for probe in marker.probes:
         claim = Claim(
@@ -181,60 +203,59 @@ def _claims_alone(marker: CompiledMarker) -> Claims:
             probe.exclusive,
         )
         claims.append(claim)
-    return _resolved(tuple(claims))._replace(markers=(marker.serial,))
+    return claims
 
 
-def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
+def _resolved(contenders: Iterable[Claim], markers: _Serials = ()) -> Claims:
     """Resolve conflicts: of several claims on a name, the first one owns it.
 
     Patterns are matched in this order, up to `MAX_INSTRUCTIONS`, so that the time for one pod is bounded.
     """
-    owners: dict[Mark, Claim] = {}
     claims: list[Claim] = []
-    left = MAX_INSTRUCTIONS
-    for contender in claims_in_order:
+    owners: dict[Mark, Claim] = {}
+    exclusive: list[Claim] = []
+    groups: set[Mark] = set()
+    instructions_left = MAX_INSTRUCTIONS
+    for contender in contenders:
         claim = _without_names_of(owners, contender)
-        size = _instructions(claim)
-        if size <= left:
-            left -= size
+        instructions = _instructions(claim)
+        if instructions <= instructions_left:
+            instructions_left -= instructions
         else:
             claim = _without_patterns(claim)
         claims.append(claim)
-        for mark in claim.wanted[ProbeState.SUCCEEDED]:
-            owners[mark] = claim
+        owners |= dict.fromkeys(claim.keys, claim)
         if claim.condition_type:
             owners[Mark("conditions", claim.condition_type)] = claim
-    exclusive: list[Claim] = []
-    groups: set[Mark] = set()
-    for claim in claims:
         if claim.exclusive is not None:
             exclusive.append(claim)
             groups.add(Mark("labels", claim.exclusive.group_label))
-    containers = frozenset([claim.container for claim in claims])
-    return Claims(tuple(claims), containers, owners, tuple(exclusive), frozenset(groups))
+    return Claims(
+        tuple(claims),
+        frozenset([claim.container for claim in claims]),
+        owners,
+        tuple(exclusive),
+        frozenset(groups),
+        markers,
+    )
 
 
 def _without_names_of(owners: Mapping[Mark, Claim], claim: Claim) -> Claim:
     """The claim without the condition type and the keys that others own."""
-    condition_type = claim.condition_type
-    if Mark("conditions", condition_type) in owners:
-        condition_type = ""
+    if Mark("conditions", claim.condition_type) in owners:
+        claim = claim._replace(condition_type="")
+    if owners.keys().isdisjoint(claim.keys):
+        return claim
     wanted: dict[str, Wanted] = {}
     for state, values in claim.wanted.items():
-        wanted[state] = {mark: value for mark, value in values.items() if mark not in owners}
-    return claim._replace(condition_type=condition_type, wanted=wanted)
+        free = values.keys() - owners.keys()
+        wanted[state] = {mark: value for mark, value in values.items() if mark in free}
+    return claim._replace(wanted=wanted)
 
 
-def _instructions(claim: Claim) -> int:
-    """The size of all patterns that are matched in one state, the largest of all states."""
-    largest = 0
-    for wanted in claim.wanted.values():
-        size = 0
-        for value in wanted.values():
-            if isinstance(value, FromMessage):
-                size += value.instructions
-        largest = max(largest, size)
-    return largest
+def _without_keys(claim: Claim) -> Claim:
+    nothing: Wanted = {}
+    return claim._replace(wanted=dict.fromkeys(claim.wanted, nothing))
 
 
 def _without_patterns(claim: Claim) -> Claim:
@@ -249,6 +270,15 @@ def _without_patterns(claim: Claim) -> Claim:
     return claim._replace(wanted=wanted)
 
 
+def _instructions(claim: Claim) -> int:
+    """The size of all patterns that are matched in one state, the largest of all states."""
+    sizes: list[int] = []
+    for wanted in claim.wanted.values():
+        patterns = [value for value in wanted.values() if isinstance(value, FromMessage)]
+        sizes.append(sum(pattern.instructions for pattern in patterns))
+    return max(sizes)
+
+
 def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[ClaimConflict]:
     """The marks that probes of `marker` claim and other probes own."""
     conflicts: list[ClaimConflict] = []
@@ -258,38 +288,10 @@ def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[ClaimConflict]:
             if claim is None or claim.name == probe.name:
                 continue
             owner = ProbeName.parse(claim.name)
-            of = NamespacedName(marker.key.namespace, owner.marker)
-            conflicts.append(ClaimConflict(marker.key, probe.probe, mark, of, owner.probe))
+            owner_key = NamespacedName(marker.key.namespace, owner.marker)
+            conflict = ClaimConflict(marker.key, probe.probe, mark, owner_key, owner.probe)
+            conflicts.append(conflict)
     return conflicts
-
-
-def claims_with_container(pod: Pod, claims: Claims) -> Claims:
-    """The claims whose container exists in `pod`; the others are never probed.
-
-    Ownership of the other claims does not change. Names of dropped claims have no owner, so their marks are removed.
-    """
-    present = frozenset([container.name for container in pod.containers])
-    if claims.containers <= present:
-        return claims
-    key = (claims.markers, claims.containers - present)
-    return _partial_claims.find(key, lambda _: _claims_in(claims, present))
-
-
-_PartialKey = tuple[tuple[int, ...], frozenset[str]]
-"""The serials of the markers, and which containers of theirs a pod lacks."""
-
-
-def _claims_in(claims: Claims, containers: frozenset[str]) -> Claims:
-    here = [claim for claim in claims.claims if claim.container in containers]
-    return _resolved(tuple(here))
-
-
-def _partial_size(key: _PartialKey, claims: Claims) -> int:
-    serials, absent = key
-    return _size(serials, claims) + sizes_of(absent)
-
-
-_partial_claims = Cache[_PartialKey, Claims](_partial_size)
 
 
 def marks_of(pod: Pod, marker: CompiledMarker) -> Owned:
@@ -308,14 +310,13 @@ def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:
     owners = _own_claims(marker).owners
     unowned: set[Mark] = set()
     for mark in found:
-        is_condition = mark.field == "conditions"
-        if is_condition or owners[mark].may_write(mark, getattr(pod, mark.field)[mark.name]):
+        if mark.field == "conditions" or owners[mark].may_write(mark, pod.value_of(mark)):
             unowned.add(mark)
     return frozenset(unowned)
 
 
 class StaleMarks:
-    """The marks on one pod that we wrote and that have no owner in `claims`.
+    """The marks on one pod that we wrote and that have no owner in `claims`, which are those on the pod.
 
     A static pod has none: the marks that no field manager owns there are from its manifest.
     A condition kept for a readiness gate does not count once it has reason ProbeRemoved. A mark that the cache does
@@ -323,14 +324,15 @@ class StaleMarks:
     """
 
     def __init__(self, pod: Pod, claims: Claims) -> None:
+        accepted = {*claims.owners}
+        for condition in pod.conditions:
+            is_kept = condition.type in pod.readiness_gates
+            if is_kept and condition.reason == REASON_PROBE_REMOVED:
+                accepted.add(Mark("conditions", condition.type))
         self._pod = pod
-        self._accepted: set[Mark] = {*claims_with_container(pod, claims).owners}
-        for gate in pod.readiness_gates:
-            condition = pod.condition(gate)
-            if condition is not None and condition.reason == REASON_PROBE_REMOVED:
-                self._accepted.add(Mark("conditions", gate))
-        self._owned = frozenset(filter(pod.has, pod.owned - self._accepted))
-        self._unowned = pod.marks - pod.owned - pod.owned_by_others - self._accepted
+        self._accepted = accepted
+        self._owned = frozenset(filter(pod.has, pod.owned - accepted))
+        self._unowned = pod.marks - pod.owned - pod.owned_by_others - accepted
 
     def has_any_of(self, marker: CompiledMarker) -> bool:
         """Whether `marker` names any of them."""

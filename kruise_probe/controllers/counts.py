@@ -25,15 +25,14 @@ from kruise_probe.api.names import REASON_DAEMON_STALE, ProbeName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, ProbeState
 from kruise_probe.controllers.causes import NO_DAEMON, cause_on, verdict_of
-from kruise_probe.controllers.claims import Claims, claims_with_container
+from kruise_probe.controllers.claims import Claims
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.indexes import PodResults
 from kruise_probe.controllers.limits import (
     ANNOTATIONS_FULL,
     LeftOut,
     has_no_place_in_annotations,
 )
-from kruise_probe.controllers.marking import States, values_of, why_unknown
+from kruise_probe.controllers.marking import PodResults, States, values_of, why_unknown
 from kruise_probe.controllers.plan import probes_of_marker
 
 NODES_BEHIND: Final = "NodesBehind"
@@ -302,18 +301,18 @@ def _verdicts(marker: CompiledMarker, probed: ProbedPod) -> Iterable[ProbeVerdic
             yield ProbeVerdict(probe.probe, cause)
 
 
-def outcome_of(pod: Pod, claims: Claims, states: States, stale: str) -> PodOutcome:
+def outcome_of(pod: Pod, claims: Claims, results: PodResults) -> PodOutcome:
     """By the recorded states: without those that are stale, and those of containers that ended for good."""
-    shown = states
-    if stale or pod.finished or pod.exit_codes:
+    shown = results.states
+    if results.why_stale or pod.finished or pod.exit_codes:
         shown = {}
         for claim in claims.claims:
-            state = states.get(claim.name)
-            if state is not None and why_unknown(pod, claim, stale, None) is None:
+            state = results.states.get(claim.name)
+            if state is not None and why_unknown(pod, claim, results) is None:
                 shown[claim.name] = state
     if not shown:
         return PodOutcome(shown)
-    return PodOutcome(shown, invalid_values(pod, claims, shown))
+    return PodOutcome(shown, invalid_values(claims, shown))
 
 
 def state_of(marker: CompiledMarker, states: States) -> ProbeState:
@@ -327,14 +326,10 @@ def state_of(marker: CompiledMarker, states: States) -> ProbeState:
     return result
 
 
-def invalid_values(
-    pod: Pod,
-    claims: Claims,
-    states: States,
-) -> Mapping[str, Sequence[InvalidValue]]:
-    """The keys for which the current messages of `pod` have no valid value, by the name of the probe."""
+def invalid_values(claims: Claims, states: States) -> Mapping[str, Sequence[InvalidValue]]:
+    """The keys for which the messages of a pod have no valid value, by the name of the probe."""
     found: dict[str, list[InvalidValue]] = {}
-    for claim in claims_with_container(pod, claims).claims:
+    for claim in claims.claims:
         state = states.get(claim.name)
         if state is None:
             continue

@@ -96,7 +96,8 @@ class PodEvents(_Events):
             if old.node != new.node:
                 self._queues.enqueue_node(old.node)
         if change.marks:
-            self._queues.enqueue_pod(new.key)
+            # Results go before the ends of pods.
+            self._queues.pods.add(new.key, Priority.LOW if new.finished else Priority.NORMAL)
         if any(change):
             self._state.recount(new.key)
 
@@ -123,7 +124,7 @@ class PodEvents(_Events):
             return
         if _statuses(old) != _statuses(new):
             change = ResultsChange(PodResultChange.STATE)
-            self._state.limits.record_change(new.key, change)
+            self._state.pacer.record_change(new.key, change)
 
     def _enqueue_ending(self, old: Pod, new: Pod) -> None:
         """Enqueue what the finalizers of markers being deleted wait for: the marks of a pod may be gone now."""
@@ -268,7 +269,7 @@ class NodePodProbeEvents(_Events):
                 continue
             if changed.kind > PodResultChange.MESSAGE:
                 changed = changed._replace(seen_at=now)
-            self._state.limits.record_change(key, changed)
+            self._state.pacer.record_change(key, changed)
             self._queues.pods.add(key, Priority.HIGH)
         for key in change.counted:
             self._state.recount(key)

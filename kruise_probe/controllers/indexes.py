@@ -14,7 +14,6 @@ Differs: Kruise lists the pods of a namespace by selector for each marker, and d
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kruise_probe.api.meta import NamespacedName
@@ -30,7 +29,6 @@ from kruise_probe.api.v1alpha1 import (
 )
 from kruise_probe.controllers.buckets import Buckets
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
 from kruise_probe.controllers.marking import States
 
 
@@ -174,21 +172,6 @@ class ResultsChange(NamedTuple):
 
 StatusChange = tuple[PodProbeStatus | None, PodProbeStatus | None]
 """The results of a pod before and after an event; None without any."""
-
-
-class PodResults(NamedTuple):
-    """What is known of the results of a pod.
-
-    Attributes:
-        why_stale: why they are stale, or empty.
-        by_provider: a serverless provider runs the probes and writes the conditions.
-        left_out: why probes are left out, by the name of their marker or their own.
-    """
-
-    states: States = MappingProxyType({})
-    why_stale: str = ""
-    by_provider: bool = False
-    left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT
 
 
 class ProbesChange(NamedTuple):

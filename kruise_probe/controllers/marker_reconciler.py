@@ -316,7 +316,7 @@ class MarkerReconciler:
             if pod is None:
                 continue
             if number <= len(marked) or unowned_marks(pod, compiled):
-                claims = claims_of(state.matching.considered_of(pod))
+                claims = claims_of(state.matching.considered_of(pod)).on(pod)
                 if StaleMarks(pod, claims).has_any_of(compiled):
                     return key
             if number % PODS_PER_STEP == 0:

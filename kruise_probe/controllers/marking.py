@@ -29,8 +29,9 @@ Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
 Differs: Unknown is not False; Kruise has no ownership, no removal of stale marks and no staleness.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -50,12 +51,8 @@ from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.claims import (
-    Claim,
-    Claims,
-    claims_with_container,
-)
-from kruise_probe.controllers.compiled import CompiledProbe, Wanted
+from kruise_probe.controllers.claims import Claim, Claims
+from kruise_probe.controllers.compiled import Wanted
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
 from kruise_probe.controllers.roles import NO_ROLES, Role, Roles, wanted_in
 
@@ -71,6 +68,28 @@ States = Mapping[str, ContainerProbeState]
 _STATE_OF_STATUS: Final = {"True": ProbeState.SUCCEEDED, "False": ProbeState.FAILED}
 
 _NO_STATE: Final = ContainerProbeState(name="", state=ProbeState.UNKNOWN.value)
+
+
+class PodResults(NamedTuple):
+    """What is known of the results of a pod.
+
+    Attributes:
+        states: the recorded states of its probes.
+        why_stale: why they are stale, or empty.
+        by_provider: a serverless provider runs the probes and writes the conditions.
+        left_out: why probes are left out, by the name of their marker or their own.
+    """
+
+    states: States = MappingProxyType({})
+    why_stale: str = ""
+    by_provider: bool = False
+    left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT
+
+    def limit_of(self, claim: Claim) -> LeftOut | None:
+        if not self.left_out:  # the common case
+            return None
+        marker = ProbeName.parse(claim.name).marker
+        return self.left_out.get(marker) or self.left_out.get(claim.name)
 
 
 class WhyUnknown(NamedTuple):
@@ -94,11 +113,8 @@ class Changes(NamedTuple):
 def marking(
     pod: Pod,
     claims: Claims,
-    states: States,
+    results: PodResults,
     *,
-    stale: str = "",
-    left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT,
-    writes_conditions: bool = True,
     edited: Collection[str] = (),
     ended: Owned = NOTHING_OWNED,
     roles: Roles = NO_ROLES,
@@ -106,63 +122,134 @@ def marking(
 ) -> Changes | None:
     """The changes that `pod` needs, or None. A static pod is never written.
 
-    `states` are the recorded states of this pod's probes. `stale` is the message why they are stale, else empty.
-    `left_out` is why probes are left out, by the name of their marker or their own. `writes_conditions` is False
-    where a serverless provider writes them. `edited` names the probes whose condition is written even if it is equal.
+    `claims` are those on the pod. `edited` names the probes whose condition is written even if it is equal.
     `ended` are marks of markers that do not write them any more. `roles` has each exclusive probe.
     """
     if pod.mirror:
         return None
     changes = Changes({}, [], [])
-    claims = claims_with_container(pod, claims)
     for claim in claims.claims:
         if pod.paused or claim.paused:
-            if writes_conditions and pod.active:
+            if pod.active and not results.by_provider:
                 _mark_paused(pod, claim, changes)
             continue
-        if pod.finished and not writes_conditions:
+        if pod.finished and results.by_provider:
             continue
-        limit = limit_of(claim, left_out) if left_out else None
-        why = why_unknown(pod, claim, stale, limit) if writes_conditions else None
-        state = _NO_STATE if limit else _state(pod, claim, states, why)
+        state, why = _shown(pod, claim, results)
         role = roles.get(claim.name)
-        if state is None and role is None:
-            continue
-        if state is not None and claim.condition_type and writes_conditions:
+        if state is not None and claim.condition_type and not results.by_provider:
+            current = pod.condition(claim.condition_type)
+            condition = _condition(current, claim, state, why, role, now)
             is_edited = claim.name in edited and why is None
-            _mark_condition(pod, claim, state, why, is_edited, now, changes, role)
-        name = "" if state is None else state.state
-        if why is not None and state is not None:
-            name = ProbeState.UNKNOWN
-        wanted = claim.wanted.get(name) if role is None else wanted_in(role, claim, pod, name)
-        if wanted:
-            _apply(values_of(wanted, None if why else state), pod, changes)
+            if is_edited or not same_condition(current, condition):
+                changes.conditions.append(condition)
+        for mark, value, _ in values_of(_wanted(pod, claim, state, role), state):
+            if pod.value_of(mark) != value:
+                changes.keys[mark] = value
     _remove_stale_marks(pod, claims, ended, changes)
     return changes if any(changes) else None
 
 
-def limit_of(claim: Claim, left_out: Mapping[str, LeftOut]) -> LeftOut | None:
-    return left_out.get(ProbeName.parse(claim.name).marker) or left_out.get(claim.name)
+def _shown(
+    pod: Pod, claim: Claim, results: PodResults
+) -> tuple[ContainerProbeState | None, WhyUnknown | None]:
+    """The state that condition and marks show, None for no change; and why it is Unknown, if that is a reason of ours.
+
+    Then it has no message, and our conditions and marks without a recorded state are Unknown too.
+    """
+    recorded = results.states.get(claim.name)
+    if recorded is not None and recorded.state not in CONDITION_STATUS:
+        recorded = None
+    why: WhyUnknown | None = None
+    if not results.by_provider:
+        why = why_unknown(pod, claim, results)
+    if results.limit_of(claim) is not None:
+        return _NO_STATE, why
+    if why is None:
+        if pod.deleting and not claim.runs_while_terminating:
+            recorded = None
+        return recorded, None
+    if recorded is not None and pod.active:
+        return msgspec.structs.replace(_NO_STATE, last_probe_time=recorded.last_probe_time), why
+    return _NO_STATE if _owns_any(pod, claim) else None, why
 
 
-def _mark_condition(
-    pod: Pod,
+def why_unknown(pod: Pod, claim: Claim, results: PodResults) -> WhyUnknown | None:
+    """Why the state is Unknown, whatever the node reported last; None if that counts."""
+    if pod.finished:
+        return WhyUnknown(REASON_POD_FINISHED, f"The pod has finished ({pod.phase}).")
+    if claim.container in pod.exit_codes:
+        exit_code = pod.exit_codes[claim.container]
+        return WhyUnknown(REASON_CONTAINER_FINISHED, f"exit code {exit_code}")
+    limit = results.limit_of(claim)
+    if limit is not None:
+        return WhyUnknown(limit.reason, limit.message)
+    if results.why_stale and not claim.keeps_when_stale:
+        return WhyUnknown(REASON_DAEMON_STALE, results.why_stale)
+    return None
+
+
+def _condition(
+    current: PodCondition | None,
     claim: Claim,
     state: ContainerProbeState,
     why: WhyUnknown | None,
-    is_edited: bool,
-    now: datetime,
-    changes: Changes,
     role: Role | None,
-) -> None:
-    current = pod.condition(claim.condition_type)
-    condition = _condition(current, claim.condition_type, state, why, now)
-    if role is not None and condition.status == "True" and (role.waits or not role.holds):
-        condition = msgspec.structs.replace(
-            condition, reason=REASON_NOT_HOLDER, message=role.waits or condition.message
-        )
-    if is_edited or not same_condition(current, condition):
-        changes.conditions.append(condition)
+    now: datetime,
+) -> PodCondition:
+    """The condition that the pod should have."""
+    status = CONDITION_STATUS[state.state]
+    reason = ""
+    message = state.message or ""
+    if why is not None:
+        reason = why.reason
+        message = why.message
+    elif role is not None and status == "True" and (role.waits or not role.holds):
+        reason = REASON_NOT_HOLDER
+        message = role.waits or message
+    probed_at = parse_time(state.last_probe_time)  # a malformed time would make the patch invalid
+    since: str | None = None
+    if current is None or current.status != status:
+        since = _transition_time(current, state, now)
+    return PodCondition(
+        type=claim.condition_type,
+        status=status,
+        reason=reason,
+        message=message,
+        last_probe_time=format_time(probed_at) if probed_at is not None else None,
+        last_transition_time=since,
+    )
+
+
+def _transition_time(
+    current: PodCondition | None, state: ContainerProbeState, now: datetime
+) -> str:
+    """When the node observed the transition; `now` if the condition has a later transition time."""
+    seen_at = parse_time(state.last_transition_time)
+    moved_at = parse_time(current.last_transition_time) if current is not None else None
+    if seen_at is None or (moved_at is not None and seen_at < moved_at):
+        seen_at = now
+    return format_time(seen_at)
+
+
+def same_condition(
+    current: PodCondition | None, wanted: PodCondition, *, but_message: bool = False
+) -> bool:
+    """Whether both have the same status and texts, `but_message` not. A difference in `lastProbeTime` only is no change."""
+    return (
+        current is not None
+        and current.status == wanted.status
+        and (current.reason or "") == (wanted.reason or "")
+        and (but_message or (current.message or "") == (wanted.message or ""))
+    )
+
+
+def _wanted(pod: Pod, claim: Claim, state: ContainerProbeState | None, role: Role | None) -> Wanted:
+    """The labels and annotations of `pod`; a role decides also without a state."""
+    name = state.state if state is not None else ""
+    if role is not None:
+        return wanted_in(role, claim, pod, name)
+    return claim.wanted.get(name, {})
 
 
 class Value(NamedTuple):
@@ -183,50 +270,13 @@ def values_of(wanted: Wanted, result: ContainerProbeState | None) -> list[Value]
         if result is not None and result.message_shortened:
             continue
         # Providers and Kruise's daemon do not normalise their messages.
-        message = normalise_message(result.message or "") if result else ""
+        message = normalise_message(result.message or "") if result is not None else ""
         found = value_of(mark, source, message)
         if found is None:
             values.append(Value(mark, source.static, invalid=source))
         else:
             values.append(Value(mark, found))
     return values
-
-
-def _apply(values: Iterable[Value], pod: Pod, changes: Changes) -> None:
-    for mark, value, _ in values:
-        if pod.value_of(mark) != value:
-            changes.keys[mark] = value
-
-
-def why_unknown(
-    pod: Pod, claim: Claim | CompiledProbe, stale: str, limit: LeftOut | None
-) -> WhyUnknown | None:
-    """Why the state is Unknown, whatever the node reported last; None if that counts."""
-    if pod.finished:
-        return WhyUnknown(REASON_POD_FINISHED, f"The pod has finished ({pod.phase}).")
-    if claim.container in pod.exit_codes:
-        exit_code = pod.exit_codes[claim.container]
-        return WhyUnknown(REASON_CONTAINER_FINISHED, f"exit code {exit_code}")
-    if limit is not None:
-        return WhyUnknown(limit.reason, limit.message)
-    if stale and not claim.keeps_when_stale:
-        return WhyUnknown(REASON_DAEMON_STALE, stale)
-    return None
-
-
-def _state(
-    pod: Pod, claim: Claim, states: States, why: WhyUnknown | None
-) -> ContainerProbeState | None:
-    """The recorded state. If it is Unknown for a reason of ours, so is a condition or mark of ours without a recorded state."""
-    state = states.get(claim.name)
-    has_state = state is not None and state.state in CONDITION_STATUS
-    if why is not None:
-        if has_state and pod.active:
-            return state
-        return _NO_STATE if _owns_any(pod, claim) else None
-    if not has_state or (pod.deleting and not claim.runs_while_terminating):
-        return None
-    return state
 
 
 def stale_message_of(pod: Pod) -> str:
@@ -249,63 +299,13 @@ def _owns_condition(pod: Pod, type: str) -> bool:
     return mark in pod.owned or mark in pod.merged
 
 
-def _condition(
-    current: PodCondition | None,
-    condition_type: str,
-    state: ContainerProbeState,
-    why: WhyUnknown | None,
-    now: datetime,
-) -> PodCondition:
-    """The condition that the pod should have."""
-    status, reason, message = CONDITION_STATUS[state.state], "", state.message or ""
-    if why is not None:
-        status, (reason, message) = "Unknown", why
-    probed_at = parse_time(state.last_probe_time)  # a malformed time would make the patch invalid
-    return PodCondition(
-        type=condition_type,
-        status=status,
-        reason=reason,
-        message=message,
-        last_probe_time=format_time(probed_at) if probed_at is not None else None,
-        last_transition_time=(
-            None
-            if current is not None and current.status == status
-            else format_time(now)
-            if why
-            else _transition_time(current, state, now)
-        ),
-    )
-
-
-def same_condition(
-    current: PodCondition | None, wanted: PodCondition, *, but_message: bool = False
-) -> bool:
-    """Whether both have the same status and texts, `but_message` not. A difference in `lastProbeTime` only is no change."""
-    return (
-        current is not None
-        and current.status == wanted.status
-        and (current.reason or "") == (wanted.reason or "")
-        and (but_message or (current.message or "") == (wanted.message or ""))
-    )
-
-
-def _transition_time(
-    current: PodCondition | None, state: ContainerProbeState, now: datetime
-) -> str:
-    """When the node observed the transition; `now` if the condition has a later transition time."""
-    seen_at = parse_time(state.last_transition_time)
-    moved_at = parse_time(current.last_transition_time) if current is not None else None
-    if seen_at is None or (moved_at is not None and seen_at < moved_at):
-        seen_at = now
-    return format_time(seen_at)
-
-
 def _mark_paused(pod: Pod, claim: Claim, changes: Changes) -> None:
     """Set the reason of our condition of a paused probe."""
+    current = pod.condition(claim.condition_type)
+    if current is None or current.reason == REASON_PAUSED:
+        return
     if _owns_condition(pod, claim.condition_type):
-        current = pod.condition(claim.condition_type)
-        if current is not None and current.reason != REASON_PAUSED:
-            changes.conditions.append(_with_reason(current, REASON_PAUSED))
+        changes.conditions.append(_with_reason(current, REASON_PAUSED))
 
 
 def _with_reason(current: PodCondition, reason: str) -> PodCondition:
@@ -320,10 +320,12 @@ def _remove_stale_marks(pod: Pod, claims: Claims, ended: Owned, changes: Changes
         if mark.field == "conditions":
             if owner is None:
                 _remove_condition(pod, mark.name, changes)
-        elif mark not in changes.keys:
-            value = pod.value_of(mark)
-            if value is not None and _is_stale(pod, owner, mark, value):
-                changes.keys[mark] = None
+            continue
+        value = pod.value_of(mark)
+        if value is None or mark in changes.keys:
+            continue
+        if owner is None or not (pod.paused or owner.paused or owner.may_write(mark, value)):
+            changes.keys[mark] = None
 
 
 def _remove_condition(pod: Pod, type: str, changes: Changes) -> None:
@@ -334,13 +336,6 @@ def _remove_condition(pod: Pod, type: str, changes: Changes) -> None:
         changes.deleted.append(type)
     elif current.reason != REASON_PROBE_REMOVED and not reserved_condition_error(type):
         changes.conditions.append(_with_reason(current, REASON_PROBE_REMOVED))
-
-
-def _is_stale(pod: Pod, owner: Claim | None, mark: Mark, value: str) -> bool:
-    """Whether the key has no owner, or a value that its owner never writes. A paused owner keeps any value."""
-    if owner is None:
-        return True
-    return not (pod.paused or owner.paused or owner.may_write(mark, value))
 
 
 def states_of_conditions(pod: Pod, claims: Claims) -> States:

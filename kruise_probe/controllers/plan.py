@@ -219,7 +219,7 @@ def _unfinished(
         label_set = label_set_of(pod)
         if label_set is not None:
             considered = label_set.considered
-        stale = StaleMarks(pod, claims_of(considered))
+        stale = StaleMarks(pod, claims_of(considered).on(pod))
         for marker in ending:
             if marker.key.namespace == pod.namespace and stale.has_any_of(marker):
                 unfinished.add(marker.key)

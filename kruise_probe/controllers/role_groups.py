@@ -28,10 +28,10 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
 from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.controllers.claims import Claim, Claims, claims_with_container
+from kruise_probe.controllers.claims import Claim, Claims
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.indexes import PodResults, StatusChange
-from kruise_probe.controllers.marking import limit_of, why_unknown
+from kruise_probe.controllers.indexes import StatusChange
+from kruise_probe.controllers.marking import PodResults, why_unknown
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.roles import (
     MAX_GROUP,
@@ -212,7 +212,7 @@ class RoleGroups:
     def roles_of(self, pod: Pod, claims: Claims, results: PodResults) -> dict[str, Role]:
         """What each exclusive probe means for `pod` now, by name. The pod leaves the groups that it does not belong to."""
         exclusive: dict[RoleId, Claim] = {}
-        for claim in claims_with_container(pod, claims).exclusive:
+        for claim in claims.exclusive:
             exclusive[_role_of(pod, claim)] = claim
         for role in [*self.of_pod.get(pod.uid, ())]:
             if role not in exclusive:
@@ -228,7 +228,7 @@ class RoleGroups:
         group = self._groups[role] = _Group()
         for pod in self._pods_of(role, claim):
             claims, results = self._look(pod)
-            for other in claims_with_container(pod, claims).exclusive:
+            for other in claims.exclusive:
                 if _role_of(pod, other) != role:
                     continue
                 member = group.members[pod.uid] = self._member(pod, other, results)
@@ -245,10 +245,9 @@ class RoleGroups:
         return self._matching.group_of(marker, claim.exclusive.group_label, role.value)
 
     def _member(self, pod: Pod, claim: Claim, results: PodResults) -> Member:
-        limit = limit_of(claim, results.left_out)
         found = results.states.get(claim.name)
         state = found.state if found is not None else ""
-        if results.by_provider or why_unknown(pod, claim, results.why_stale, limit) is not None:
+        if results.by_provider or why_unknown(pod, claim, results) is not None:
             state = ProbeState.UNKNOWN
         order = self._order.get((pod.uid, claim.name), 0)
         epoch = found.epoch if found is not None else None
@@ -359,7 +358,7 @@ class RoleGroups:
 
     def record_write(self, written: Pod, claims: Claims) -> None:
         """Record the response to a patch: which marks the pod carries now."""
-        for claim in claims_with_container(written, claims).exclusive:
+        for claim in claims.exclusive:
             role = _role_of(written, claim)
             group = self._groups.get(role)
             known = group.members.get(written.uid) if group is not None else None

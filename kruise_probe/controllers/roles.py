@@ -105,13 +105,17 @@ def member_of(
     return Member(pod.key, standing, bool(marks), ours, epoch, order)
 
 
+def role_marks(claim: Claim) -> Wanted:
+    """The labels and annotations that are set for Succeeded."""
+    wanted = claim.wanted[ProbeState.SUCCEEDED]
+    return {mark: value for mark, value in wanted.items() if value is not None}
+
+
 def carried(pod: Pod, claim: Claim) -> list[Mark]:
     """The marks of Succeeded that `pod` carries, whoever wrote them. A value from a message may be any."""
     found: list[Mark] = []
-    for mark, value in claim.wanted[ProbeState.SUCCEEDED].items():
-        if value is None:
-            continue
-        current = getattr(pod, mark.field).get(mark.name)
+    for mark, value in role_marks(claim).items():
+        current = pod.value_of(mark)
         if current == value or (isinstance(value, FromMessage) and current is not None):
             found.append(mark)
     return found
@@ -154,9 +158,8 @@ def wanted_in(role: Role, claim: Claim, pod: Pod, state: str) -> Wanted:
 
 def role_text(claim: Claim) -> str:
     """The first mark of the role, such as `role=primary`."""
-    for mark, value in claim.wanted[ProbeState.SUCCEEDED].items():
-        if value is not None:
-            return mark.name if isinstance(value, FromMessage) else f"{mark.name}={value}"
+    for mark, value in role_marks(claim).items():
+        return mark.name if isinstance(value, FromMessage) else f"{mark.name}={value}"
     return ""
 
 
@@ -164,18 +167,14 @@ def marks_to_set(keys: Mapping[Mark, str | None], claims: Iterable[Claim], roles
     """The marks of roles among the `keys` to write."""
     found: set[Mark] = set()
     for claim in claims:
-        if claim.name in roles and roles[claim.name].may_set:
-            values = claim.wanted[ProbeState.SUCCEEDED]
-            found.update(mark for mark in keys if None not in (keys[mark], values.get(mark)))
-    return frozenset(found)
+        if roles[claim.name].may_set:
+            found |= keys.keys() & role_marks(claim).keys()
+    return frozenset([mark for mark in found if keys[mark] is not None])
 
 
 def moves_role(keys: Mapping[Mark, str | None], claims: Iterable[Claim], roles: Roles) -> bool:
     """Whether the `keys` to write take a role from its holder or give it to another one."""
     for claim in claims:
-        if claim.name not in roles or not roles[claim.name].moves:
-            continue
-        values = claim.wanted[ProbeState.SUCCEEDED]
-        if any(values.get(mark) is not None for mark in keys):
+        if roles[claim.name].moves and not keys.keys().isdisjoint(role_marks(claim)):
             return True
     return False

@@ -39,7 +39,6 @@ from kruise_probe.controllers.indexes import (
     EndingMarkers,
     MarkedPods,
     NodePodProbeIndex,
-    PodResults,
 )
 from kruise_probe.controllers.limits import (
     NOTHING_LEFT_OUT,
@@ -49,11 +48,11 @@ from kruise_probe.controllers.limits import (
     may_leave_out,
     reported_without_room,
 )
-from kruise_probe.controllers.marking import States, states_of_conditions
+from kruise_probe.controllers.marking import PodResults, States, states_of_conditions
 from kruise_probe.controllers.matching import Considered, Matching
 from kruise_probe.controllers.role_groups import RoleGroups
 from kruise_probe.controllers.support import unsupported_on, unsupported_on_virtual_nodes
-from kruise_probe.controllers.writes import EVERY_MARKER, WriteLimits
+from kruise_probe.controllers.writes import EVERY_MARKER, WritePacer
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
 from kruise_probe.workqueue.queue import WorkQueue
@@ -227,9 +226,8 @@ class State:
         self.removed: Final[dict[NamespacedName, set[Mark]]] = {}
         """By pod, until it is reconciled, marks that were removed; others removed those that the manager writes again."""
         self.node_index: Final = NodePodProbeIndex()
-        self.limits: Final = WriteLimits(
-            message_interval_seconds=options.message_update_interval_seconds,
-            enqueue=self.queues.pods.add,
+        self.pacer: Final = WritePacer(
+            message_interval_seconds=options.message_update_interval_seconds
         )
         self.ended: Final[dict[NamespacedName, Owned]] = {}
         """By pod, until it is reconciled, the marks that no field manager owns and that a marker may have written before it was
@@ -254,7 +252,7 @@ class State:
     def _look(self, pod: Pod) -> tuple[Claims, PodResults]:
         """The claims on a pod, and its results."""
         markers = self.matching.considered_of(pod)
-        return claims_of(markers), self.results_of(pod, markers)
+        return claims_of(markers).on(pod), self.results_of(pod, markers)
 
     def node(self, name: str) -> Node | None:
         return self._nodes.get(NamespacedName("", name))
@@ -315,7 +313,7 @@ class State:
         self.removed.pop(pod.key, None)
         self.matching.remove_pod(pod)
         self.marked.remove_pod(pod)
-        self.limits.forget(pod.key)
+        self.pacer.forget(pod.key)
         self.ended.pop(pod.key, None)
         self.refusals.pop(pod.key, None)
         self.backlog.discard(pod.key)

@@ -25,9 +25,8 @@ from kruise_probe.controllers.counts import (
     outcome_of,
 )
 from kruise_probe.controllers.daemon_leases import Verdict
-from kruise_probe.controllers.indexes import PodResults
 from kruise_probe.controllers.limits import is_probed
-from kruise_probe.controllers.marking import states_of_conditions
+from kruise_probe.controllers.marking import PodResults, states_of_conditions
 from kruise_probe.controllers.matching import Considered
 from kruise_probe.controllers.state import State
 from kruise_probe.controllers.writes import MARKS_INTERVAL_SECONDS, WriteCause
@@ -115,7 +114,7 @@ class VisitReconciler:
         conflicts = self._conflicts_of(considered, claims)
         probed: ProbedPod | None = None
         if is_probed(pod) and state.node(pod.node) is not None:
-            probed = self._probed(pod, considered, claims)
+            probed = self._probed(pod, considered, claims.on(pod))
         facts: dict[NamespacedName, PodFacts] = {}
         for marker in considered:
             found: PodFacts = ()
@@ -148,7 +147,7 @@ class VisitReconciler:
         return ProbedPod(
             pod,
             results,
-            outcome=outcome_of(pod, claims, results.states, results.why_stale),
+            outcome=outcome_of(pod, claims, results),
             conditions=conditions,
             entry=state.node_index.view(pod.node).entries.get(pod.uid),
             checks_entry=has_daemon and not state.spec(pod.node).is_altered,
@@ -166,7 +165,7 @@ class VisitReconciler:
 
     def _is_limited(self, pod: Pod, claims: Claims) -> bool:
         """Whether a write of the pod's marks would have to wait now."""
-        wait = self._state.limits.wait_seconds(
+        wait = self._state.pacer.wait_seconds(
             pod.key,
             WriteCause.MARKS,
             probes=len(claims.claims),

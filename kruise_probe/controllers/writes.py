@@ -13,10 +13,7 @@ Source: apimachinery strategicpatch (merge key `type` of conditions, `$patch: de
 Differs: Kruise writes on every event.
 """
 
-import math
-from collections.abc import Callable
 from enum import StrEnum
-from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -38,8 +35,6 @@ from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.controllers.claims import Claims
 from kruise_probe.controllers.indexes import PodResultChange, ResultsChange
 from kruise_probe.controllers.marking import Changes, same_condition
-from kruise_probe.workqueue.token_turns import TokenTurns
-from kruise_probe.workqueue.turns import Priority
 
 MESSAGE_BURST: Final = 3
 """Burst of writes that change only messages and annotations from messages; then one per `--message-update-interval`."""
@@ -49,12 +44,6 @@ MARKS_INTERVAL_SECONDS: Final = 10.0
 """Writes without a new state: labels with another value from the message, and writes after an edit of a marker, of labels, or
 of an owner, and first results. Nine at once, as six changes of a label a minute are not delayed; then one per 10 s. The marks
 of each probe of the pod may be written once more, as the first results of its probes may arrive one by one."""
-
-
-FINISHED_BURST: Final = 50
-FINISHED_INTERVAL_SECONDS: Final = 0.05
-"""First writes after pods have finished, of all pods together, namespaces in turns: they give way to results. After an upgrade
-of a manager that did not mark finished pods, there may be thousands."""
 
 EVERY_MARKER: Final = ""
 """In place of a marker's name: the refused changes belong to several markers."""
@@ -66,43 +55,43 @@ class WriteCause(StrEnum):
     """Why a pod is written; the value is a label of the metric.
 
     Attributes:
-        STATE: a probe's new state. No limit.
+        STATE: a probe's new state, or the end of the pod. No limit.
         LABEL: a label's other value from a new message. 9 at once, then one per 10 s.
         MESSAGE: messages and annotations from them. 3 at once, then one per `--message-update-interval`.
         MARKS: all other writes. As LABEL, plus one for each probe of the pod.
-        FINISHED: the pod has finished. 50 pods at once, then 20 pods per second.
     """
 
     STATE = "state"
     LABEL = "label"
     MESSAGE = "message"
     MARKS = "marks"
-    FINISHED = "finished"
 
 
 def cause_of(
     pod: Pod, changes: Changes, claims: Claims, pending: ResultsChange | None
 ) -> WriteCause:
     """The cause of `changes`; `pending` is the change of results since the last write of the pod."""
-    if any(condition.reason == REASON_POD_FINISHED for condition in changes.conditions):
-        return WriteCause.FINISHED
-    result_change = pending.kind if pending else None
-    if result_change is PodResultChange.STATE or _staleness_changed(pod, changes):
+    result_change = pending.kind if pending is not None else None
+    if result_change is PodResultChange.STATE or _ends_results(pod, changes):
         return WriteCause.STATE
-    if result_change is PodResultChange.FIRST_RESULT or not _only_values_from_messages(
-        pod, changes, claims
-    ):
+    if result_change is PodResultChange.FIRST_RESULT:
+        return WriteCause.MARKS
+    if not _only_values_from_messages(pod, changes, claims):
         return WriteCause.MARKS
     has_labels = any(mark.field == "labels" for mark in changes.keys)
-    return WriteCause.LABEL if has_labels and result_change is not None else WriteCause.MESSAGE
+    if has_labels and result_change is not None:
+        return WriteCause.LABEL
+    return WriteCause.MESSAGE
 
 
-def _staleness_changed(pod: Pod, changes: Changes) -> bool:
-    """Whether a daemon became stale or recovered. That changes at most once per Lease duration."""
+def _ends_results(pod: Pod, changes: Changes) -> bool:
+    """Whether the pod finished, or a daemon became stale or recovered. That changes at most once per Lease duration."""
     for condition in changes.conditions:
         current = pod.condition(condition.type)
         was_stale = current is not None and current.reason == REASON_DAEMON_STALE
         if was_stale != (condition.reason == REASON_DAEMON_STALE):
+            return True
+        if condition.reason == REASON_POD_FINISHED:
             return True
     return False
 
@@ -118,7 +107,7 @@ def _only_values_from_messages(pod: Pod, changes: Changes, claims: Claims) -> bo
     return True
 
 
-class _PodLimits:
+class _PodBuckets:
     """The buckets of one pod."""
 
     __slots__ = ("marks", "messages", "probes")
@@ -130,31 +119,17 @@ class _PodLimits:
         """The largest number of probes so far: fewer probes later must not make a write wait for more than one token."""
 
 
-class WriteLimits:
-    """The limits of each pod, and the change of results of each pod since its last write.
+class WritePacer:
+    """When each pod may be written, and the change of results of each pod since its last write.
 
-    `message_interval_seconds` of 0 means no limit for messages. `enqueue` gets a finished pod that may be written now.
+    `message_interval_seconds` of 0 means no limit for messages.
     """
 
-    def __init__(
-        self,
-        *,
-        message_interval_seconds: float,
-        enqueue: Callable[[NamespacedName, Priority], None],
-    ) -> None:
+    def __init__(self, *, message_interval_seconds: float) -> None:
         self._message_interval_seconds = message_interval_seconds
-        self._limits: dict[NamespacedName, _PodLimits] = {}
+        self._buckets: dict[NamespacedName, _PodBuckets] = {}
         self.pending: Final[dict[NamespacedName, ResultsChange]] = {}
         """By pod, the change that the next write covers."""
-        self._enqueue = enqueue
-        self._finished: TokenTurns[NamespacedName] = TokenTurns(
-            attrgetter("namespace"),
-            self._allow_finished,
-            burst=FINISHED_BURST,
-            interval_seconds=FINISHED_INTERVAL_SECONDS,
-        )
-        self._allowed_finished: set[NamespacedName] = set()
-        """The finished pods that have their token, until they are written."""
 
     def record_change(self, pod: NamespacedName, change: ResultsChange) -> None:
         """Merge a change into the pending one: keep the most important kind and the earliest time."""
@@ -175,51 +150,36 @@ class WriteLimits:
     def wait_seconds(
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
     ) -> float:
-        """Seconds until `pod` may be written, 0.0 for now; infinite if it is enqueued then. `probes` is the number of its probes."""
-        if cause is WriteCause.FINISHED:
-            return self._wait_of_finished(pod)
-        limits = self._limits.get(pod)
-        if limits is None or cause is WriteCause.STATE:
+        """Seconds until `pod` may be written, 0.0 for now. `probes` is the number of its probes."""
+        buckets = self._buckets.get(pod)
+        if buckets is None or cause is WriteCause.STATE:
             return 0.0
         if cause is WriteCause.MESSAGE:
-            wait = limits.messages.wait_seconds(now)
+            wait = buckets.messages.wait_seconds(now)
+        elif cause is WriteCause.LABEL:  # It has no share in the writes for first results.
+            wait = buckets.marks.wait_seconds(now)
         else:
-            # The changes of labels have no share in the writes for first results.
-            extra = 0 if cause is WriteCause.LABEL else max(probes, limits.probes)
-            wait = limits.marks.wait_seconds(now, extra=extra)
+            wait = buckets.marks.wait_seconds(now, extra=max(probes, buckets.probes))
         # A shorter wait than a timer can measure would never end.
         return wait if wait > CLOCK_SLACK_SECONDS else 0.0
-
-    def _wait_of_finished(self, pod: NamespacedName) -> float:
-        if pod not in self._allowed_finished and not self._finished.take(pod, Priority.LOW):
-            return math.inf
-        self._allowed_finished.add(pod)
-        return 0.0
-
-    def _allow_finished(self, pod: NamespacedName, priority: Priority) -> None:
-        self._allowed_finished.add(pod)
-        self._enqueue(pod, priority)
 
     def record_write(
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
     ) -> None:
         """Take the token of a completed write."""
-        if cause is WriteCause.FINISHED:
-            self._allowed_finished.discard(pod)
-        if cause in (WriteCause.STATE, WriteCause.FINISHED):
+        if cause is WriteCause.STATE:
             return
-        if pod not in self._limits:
-            self._limits[pod] = _PodLimits(self._message_interval_seconds)
-        limits = self._limits[pod]
-        bucket = limits.messages if cause is WriteCause.MESSAGE else limits.marks
+        if pod not in self._buckets:
+            self._buckets[pod] = _PodBuckets(self._message_interval_seconds)
+        buckets = self._buckets[pod]
+        bucket = buckets.messages if cause is WriteCause.MESSAGE else buckets.marks
         bucket.take(now + CLOCK_SLACK_SECONDS)
-        limits.probes = max(probes, limits.probes)
+        buckets.probes = max(probes, buckets.probes)
 
     def forget(self, pod: NamespacedName) -> None:
-        """Remove the limits and the pending change of a deleted pod."""
+        """Remove the buckets and the pending change of a deleted pod."""
         self.pending.pop(pod, None)
-        self._limits.pop(pod, None)
-        self._allowed_finished.discard(pod)
+        self._buckets.pop(pod, None)
 
 
 def encode_patch(pod: Pod, changes: Changes, version: str = "") -> bytes:
@@ -230,24 +190,23 @@ def encode_patch(pod: Pod, changes: Changes, version: str = "") -> bytes:
     for mark, value in changes.keys.items():
         metadata.setdefault(mark.field, {})[mark.name] = value
     body: dict[str, Any] = {"metadata": metadata}
-    entries = [_entry(condition, pod.condition(condition.type)) for condition in changes.conditions]
-    entries += [{"$patch": "delete", "type": name} for name in changes.deleted]
-    if entries:
-        body["status"] = {"conditions": entries}
+    conditions = [
+        _entry(condition, pod.condition(condition.type)) for condition in changes.conditions
+    ]
+    conditions += [{"$patch": "delete", "type": name} for name in changes.deleted]
+    if conditions:
+        body["status"] = {"conditions": conditions}
     return _encoder.encode(body)
 
 
-def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, str | None]:
-    """Encode a condition. Omit unchanged times, and texts that are empty and not set."""
-    entry: dict[str, str | None] = {"type": condition.type, "status": condition.status}
-    if condition.reason or (current is not None and current.reason):
-        entry["reason"] = condition.reason or None
-    if condition.message or (current is not None and current.message):
-        entry["message"] = condition.message or None
-    if condition.last_probe_time:
-        entry["lastProbeTime"] = condition.last_probe_time
-    if condition.last_transition_time:
-        entry["lastTransitionTime"] = condition.last_transition_time
+def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, Any]:
+    """Encode a condition, without unchanged times. A text that is empty removes the current one."""
+    entry: dict[str, Any] = msgspec.to_builtins(condition)
+    for text in ("reason", "message"):
+        if not entry.get(text):
+            entry.pop(text, None)
+            if current is not None and getattr(current, text):
+                entry[text] = None
     return entry
 
 

@@ -15,7 +15,7 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import parse_time
 from kruise_probe.controllers import role_groups, roles
 from kruise_probe.controllers.claims import Claim
-from kruise_probe.controllers.indexes import PodResults
+from kruise_probe.controllers.marking import PodResults
 from kruise_probe.controllers.role_groups import RoleGroups
 from kruise_probe.controllers.roles import Member, Role, Standing
 

@@ -13,7 +13,6 @@ from kruise_probe.api.resources import MARKERS
 from kruise_probe.controllers.claims import (
     StaleMarks,
     claims_of,
-    claims_with_container,
     conflicts_of,
 )
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
@@ -69,7 +68,7 @@ def test_an_owner_without_its_container_still_owns_its_keys() -> None:
     owner = compiled("a", probe_wire(policies=policies, container="absent"))
     other = compiled("b", probe_wire(policies=policies))
     claims = claims_of((owner, other))
-    found = claims_with_container(pod(), claims)
+    found = claims.on(pod())
     assert [(each.name, each.condition_type) for each in found.claims] == [("b#healthy", "")]
     assert not found.owners
     assert {each.mark.name for each in conflicts_of(other, claims)} == {
@@ -77,10 +76,8 @@ def test_an_owner_without_its_container_still_owns_its_keys() -> None:
         "a",
         "example.com/healthy",
     }
-    assert claims_with_container(pod("another"), claims) is found, (
-        "resolved once for all pods like it"
-    )
-    assert claims_with_container(pod(), claims_of((other,))) is claims_of((other,))
+    assert claims.on(pod("another")) is found, "resolved once for all pods like it"
+    assert claims_of((other,)).on(pod()) is claims_of((other,))
 
 
 def test_a_mark_that_the_cache_does_not_show_is_not_stale() -> None:

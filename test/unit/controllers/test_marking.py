@@ -28,7 +28,7 @@ from kruise_probe.controllers.claims import Claims, claims_of
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.counts import InvalidValue, invalid_values
 from kruise_probe.controllers.limits import NO_ROOM, LeftOut
-from kruise_probe.controllers.marking import Changes, States, marking
+from kruise_probe.controllers.marking import Changes, PodResults, States, marking
 from kruise_probe.controllers.writes import encode_patch
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -45,7 +45,7 @@ def claims(*policies: Json, condition: str | None = C) -> Claims:
 
 
 def mark(of: Pod, by: Claims, results: States, stale: str = "") -> Changes | None:
-    return marking(of, by, results, stale=stale, now=NOW)
+    return marking(of, by.on(of), PodResults(results, stale), now=NOW)
 
 
 def at(moved: str) -> Json:
@@ -104,7 +104,7 @@ def test_values_of_a_probe_without_a_state_hide_no_invalid_value_of_another() ->
     probes = [probe_wire("a", condition="c/a"), probe_wire("b", condition="c/b", policies=[policy])]
     compiled = compile_marker(marker(probes=probes))
     results = states(state("web#b", message="y"))
-    assert invalid_values(pod(), claims_of((compiled,)), results) == {
+    assert invalid_values(claims_of((compiled,)), results) == {
         "web#b": [InvalidValue("b", "label", "l")]
     }
 
@@ -216,7 +216,7 @@ def test_keys_keep_their_values_while_the_message_is_shortened(
     result = msgspec.structs.replace(state(message=message), message_shortened=True)
     assert mark(there, claims(*ROLE, condition=None), states(result)) is None
     compiled = compile_marker(marker(probes=[probe_wire(policies=ROLE)]))
-    assert invalid_values(there, claims_of((compiled,)), states(result)) == {}
+    assert invalid_values(claims_of((compiled,)).on(there), states(result)) == {}
 
 
 @cases(
@@ -233,9 +233,7 @@ def test_the_policy_for_unknown_is_applied_to(
     changes = marking(
         marked,
         claims(*ROLE, UNKNOWN, condition=None),
-        results,
-        stale=stale,
-        left_out=left_out,
+        PodResults(results, stale, left_out=left_out),
         now=NOW,
     )
     assert changes is not None

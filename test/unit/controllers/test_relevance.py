@@ -20,7 +20,7 @@ from support.running_manager import START
 from kruise_probe.api.pods import Mark, Pod, PodCondition
 from kruise_probe.controllers.claims import claims_of
 from kruise_probe.controllers.compiled import compile_marker
-from kruise_probe.controllers.marking import Changes, marking
+from kruise_probe.controllers.marking import Changes, PodResults, marking
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.plan import plan_steps
 from kruise_probe.controllers.relevance import PodChange, change_of
@@ -46,9 +46,10 @@ POD = pod(
     owned=OURS,
 )
 RESULTS = {
-    "succeeded": states(state()),
-    "failed": states(state(state="Failed")),
-    "none": {},
+    "succeeded": PodResults(states(state())),
+    "failed": PodResults(states(state(state="Failed"))),
+    "none": PodResults(),
+    "stale": PodResults(why_stale="no Lease"),
 }
 
 
@@ -117,8 +118,7 @@ def entries(of: Pod) -> object:
 
 def all_changes(of: Pod) -> list[Changes | None]:
     """What `marking` decides on any results."""
-    found = [marking(of, CLAIMS, each, now=START) for each in RESULTS.values()]
-    return [*found, marking(of, CLAIMS, {}, stale="no Lease", now=START)]
+    return [marking(of, CLAIMS, results, now=START) for results in RESULTS.values()]
 
 
 @pytest.mark.parametrize(("name", "field"), EACH)
