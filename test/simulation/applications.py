@@ -12,7 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from simulation import edits, faults
-from simulation.world import NAMESPACE, World
+from simulation.world import NAMESPACE, POD_NAMES, World
 from support.builders import marker_wire, policy_wire, probe_wire
 from support.fake_runtime import ExecCall, ScriptedRuntime
 from support.wire import Json
@@ -141,6 +141,15 @@ def behave(world: World, pod: str, probe: str, good: bool, seconds: float) -> No
     """From now on the application answers so."""
     assert world.applications is not None
     world.applications.set(pod, probe, Behaviour(good, seconds))
+
+
+def promote(world: World, pod: str, old: str) -> None:
+    """`pod` says that it is the primary. The others do not any more (`demoted`), still do (`claims`), or hang."""
+    for name in POD_NAMES:
+        if name == pod:
+            behave(world, name, "exec", True, 0.01)
+        elif old != "claims":
+            behave(world, name, "exec", False, HANG if old == "hangs" else 0.01)
 
 
 def finish_pod(world: World, name: str, phase: str) -> None:

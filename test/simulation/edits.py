@@ -102,16 +102,17 @@ def label(world: World, name: str, app: str) -> None:
     world.merge(PODS, name, {"metadata": {"labels": {"app": app}}})
 
 
-def overwrite_mark(world: World, name: str, part: str, key: str, value: str | None) -> None:
-    """Overwrite or remove a mark, with our manager's field manager."""
+def overwrite_mark(world: World, name: str, mark: str, value: str | None) -> None:
+    """Overwrite or remove a mark, as `labels.KEY`, with our manager's field manager."""
+    part, _, key = mark.partition(".")
     if _uid(world, name):
         path = PODS.path(NAMESPACE, name, "status") + f"?fieldManager={MANAGER_FIELD_MANAGER}"
         world.request("PATCH", path, {"metadata": {part: {key: value}}}, PatchType.MERGE)
 
 
-def pause(world: World, kind: str, name: str, value: str | None) -> None:
+def pause(world: World, name: str, value: str | None) -> None:
     """Pause or resume the probes of a pod or of a marker."""
-    resource: Resource[Any] = PODS if kind == "pod" else MARKERS
+    resource: Resource[Any] = PODS if name in POD_NAMES else MARKERS
     if world.get(resource, name) is not None:
         world.merge(resource, name, {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}})
 
@@ -208,9 +209,9 @@ def finish_edits(world: World) -> None:
         else:
             _set_initialized(world, name, "True")
     for name in world.objects(PODS):
-        pause(world, "pod", name, None)
+        pause(world, name, None)
     for name in world.objects(MARKERS):
-        pause(world, "marker", name, None)
+        pause(world, name, None)
 
 
 def _node_of(world: World, pod: str) -> str:

@@ -1,26 +1,22 @@
-"""Failovers of a role: their plans, and the oracle that no write of a manager makes two pods carry it.
+"""Failovers of a role: the oracle that no write of a manager makes two pods carry it.
 
 The pods are databases: each says whether it is the primary. The old one may go on saying so, die, hang or come back.
 """
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
-from random import Random
 from typing import NamedTuple
 
-from simulation import applications, edits, faults
-from simulation.applications import HANG, Applications
-from simulation.plan import Action, PlanStep, SimulationPlan
+from simulation import applications, edits
+from simulation.applications import Applications, promote
+from simulation.plan import SimulationPlan
 from simulation.runner import BUSY_STEP_SECONDS, Failed, RunResult, simulated
 from simulation.safety import Safety
 from simulation.world import (
-    DAEMONS,
     MANAGERS,
     NAMESPACE,
     NODE_NAMES,
     POD_NAMES,
-    PROCESSES,
     Commit,
     World,
 )
@@ -33,8 +29,6 @@ ROLE = "l-role"
 PRIMARY, REPLICA = "primary", "replica"
 PROBE = "exec"
 LEASE_SECONDS = 15.0
-STEPS = 300
-STEPS_SECONDS = 900.0
 SETTLING_SECONDS = 240.0
 
 TWO_HOLDERS = "no write makes two pods carry a role"
@@ -54,58 +48,6 @@ def put_role_marker(world: World, with_replicas: bool) -> None:
     body = marker_wire(applications.MARKER, probes=[{**wire, "exclusive": {}}])
     body["metadata"] = {"name": applications.MARKER}
     world.post(MARKERS.path(NAMESPACE), body)
-
-
-def promote(world: World, pod: str, old: str) -> None:
-    """`pod` says that it is the primary. The others do not any more (`demoted`), still do (`claims`), or hang."""
-    for name in POD_NAMES:
-        if name == pod:
-            applications.behave(world, name, PROBE, True, 0.01)
-        elif old != "claims":
-            applications.behave(world, name, PROBE, False, HANG if old == "hangs" else 0.01)
-
-
-def _seconds(random: Random) -> float:
-    return random.choice([0.5, 3.0, 12.0, 30.0])
-
-
-def _chances(random: Random) -> tuple[float, ...]:
-    chance = partial(random.choice, [0.0, 0.1, 0.4])
-    return chance(), chance(), chance(), chance(), chance(), random.choice([0.05, 1.0, 8.0])
-
-
-ACTIONS = {
-    action.apply.__name__: action
-    for action in (
-        Action(promote, 30, lambda r: (r.choice(POD_NAMES), r.choice(["demoted", "claims", "hangs"]))),
-        Action(edits.replace_pod, 2, lambda r: (r.choice(POD_NAMES), r.choice(NODE_NAMES))),
-        Action(edits.terminate_pod, 1, lambda r: (r.choice(POD_NAMES), 20.0)),
-        Action(edits.restart_container, 1, lambda r: (r.choice(POD_NAMES), _seconds(r))),
-        Action(edits.move_ip, 4, lambda r: (r.choice(POD_NAMES), f"127.1.1.{r.randrange(250)}")),
-        Action(faults.kill, 2, lambda r: (r.choice(PROCESSES), _seconds(r))),
-        Action(faults.terminate, 1, lambda r: (r.choice(MANAGERS), _seconds(r))),
-        Action(faults.stop, 2, lambda r: (r.choice(MANAGERS), _seconds(r))),
-        Action(faults.sever, 3, lambda r: (r.choice(PROCESSES), _seconds(r), r.choice([True, False]))),
-        Action(faults.cut_streams, 1, lambda r: (r.choice(PROCESSES),)),
-        Action(faults.disturb, 4, lambda r: (r.choice(MANAGERS), _seconds(r) + 5, _chances(r))),
-        Action(faults.lag, 2, lambda r: (r.choice([0, 1]), _seconds(r))),
-        Action(faults.connect, 1, lambda r: (r.choice(PROCESSES), r.choice([0, 1]))),
-        Action(faults.skew, 2, lambda r: (r.choice([*MANAGERS, *DAEMONS]), r.uniform(-90, 90))),
-        Action(faults.kill, 1, lambda r: (r.choice(DAEMONS), 90.0)),
-        Action(faults.expire, 1, lambda r: ()),
-    )
-}  # fmt: skip
-
-
-def make_role_plan(seed: int) -> SimulationPlan:
-    """Failovers and faults at any time; most of them around a failover."""
-    random = Random(f"roles {seed}")
-    weights = [action.weight for action in ACTIONS.values()]
-    steps: list[PlanStep] = []
-    for name in random.choices(list(ACTIONS), weights, k=STEPS):
-        at = round(random.uniform(10.0, STEPS_SECONDS), 3)
-        steps.append(PlanStep(at, name, ACTIONS[name].arguments(random)))
-    return SimulationPlan(seed, tuple(sorted(steps)))
 
 
 class Carrier(NamedTuple):
@@ -196,8 +138,7 @@ async def _play(plan: SimulationPlan, worlds: list[World], found: list[OneHolder
     world.start()
     for step in plan.steps:
         await _until(world, step.at)
-        world.note("plan", str(step))
-        ACTIONS[step.name].apply(world, *step.arguments)
+        step.apply(world)
         _stop_at(oracle, safety)
     world.heal()
     await _until(world, world.loop.time() + SETTLING_SECONDS)

@@ -2,14 +2,12 @@
 
 import gc
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 import pytest
-from simulation.roles import NO_HOLDER, RESTARTED, TWO_HOLDERS, judge_roles, make_role_plan
-from simulation.runner import RunResult, shrunk
+from simulation.plan import make_role_plan
+from simulation.roles import NO_HOLDER, RESTARTED, TWO_HOLDERS, judge_roles
 from support.cases import cases
-from support.output import print_line
 
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import parse_time
@@ -20,29 +18,6 @@ from kruise_probe.controllers.role_groups import RoleGroups
 from kruise_probe.controllers.roles import Member, Role, Standing
 
 Break = Callable[[pytest.MonkeyPatch], None]
-
-
-def test_at_most_one_pod_carries_a_role(
-    seeds: range, ends_at: float, record_property: Callable[[str, object], None]
-) -> None:
-    failed: list[RunResult] = []
-    count, steps, seconds = 0, 0, 0.0
-    for seed in seeds[::10]:
-        if monotonic() > ends_at:
-            break
-        count += 1
-        result = judge_roles(make_role_plan(seed))
-        steps += result.steps
-        seconds += result.virtual_seconds
-        if result.oracle:
-            failed.append(result)
-        gc.collect()
-    record_property("simulated", (count, steps, seconds))
-    for result in failed[:1]:
-        smallest = shrunk(result, judge_roles)
-        print_line("\n".join(map(str, smallest.log)))
-        print_line(str(smallest))
-    assert not failed, [f"seed {result.plan.seed}: {result.oracle}" for result in failed]
 
 
 def replace(owner: Any, name: str, value: Any) -> Break:

@@ -4,7 +4,8 @@ import gc
 from collections.abc import Callable
 from time import monotonic
 
-from simulation.plan import SimulationPlan, make_application_plan, make_plan
+from simulation.plan import SimulationPlan, make_application_plan, make_plan, make_role_plan
+from simulation.roles import judge_roles
 from simulation.runner import (
     HOUR_SECONDS,
     QUIET_SECONDS,
@@ -27,20 +28,22 @@ def judge_faults(plan: SimulationPlan) -> RunResult:
 
 
 @cases(
-    "make judge",
-    faults=(make_plan, judge_faults),
-    truth=(make_application_plan, judge_truth),
+    "make judge every",
+    faults=(make_plan, judge_faults, 1),
+    truth=(make_application_plan, judge_truth, 1),
+    roles=(make_role_plan, judge_roles, 10),
 )
 def test_every_oracle_holds_for_random_plans(
     seeds: range,
     ends_at: float,
     make: Callable[[int], SimulationPlan],
     judge: Callable[[SimulationPlan], RunResult],
+    every: int,
     record_property: Callable[[str, object], None],
 ) -> None:
     failed: list[RunResult] = []
     count, steps, seconds = 0, 0, 0.0
-    for seed in seeds:
+    for seed in seeds[::every]:
         if monotonic() > ends_at:
             break
         count += 1
@@ -51,10 +54,10 @@ def test_every_oracle_holds_for_random_plans(
             failed.append(result)
         gc.collect()
     record_property("simulated", (count, steps, seconds))
-    for each in failed[:1]:
-        smallest = shrunk(each, judge)
+    for result in failed[:1]:
+        smallest = shrunk(result, judge)
         print_line("\n".join(map(str, smallest.log)))
         print_line(
-            f"{smallest}\nagain: KRUISE_PROBE_SIMULATION_SEEDS='={each.plan.seed}' hack/test simulation"
+            f"{smallest}\nagain: KRUISE_PROBE_SIMULATION_SEEDS='={result.plan.seed}' hack/test simulation"
         )
-    assert not failed, [f"seed {each.plan.seed}: {each.oracle}" for each in failed]
+    assert not failed, [f"seed {result.plan.seed}: {result.oracle}" for result in failed]

@@ -40,10 +40,10 @@ KNOWN: dict[str, tuple[PlanStep, ...]] = {
     "more-than-ten-field-managers": steps((30.0, "crowd", "web-0"), (40.0, "drop_marker", "app")),
     "a-completed-container": steps((30.0, "complete_container", "web-0")),
     "a-pause-while-a-container-completes": steps(
-        (30.0, "pause", "pod", "web-0", "true"), (31.0, "complete_container", "web-0"), (300.0, "pause", "pod", "web-0", None),
+        (30.0, "pause", "web-0", "true"), (31.0, "complete_container", "web-0"), (300.0, "pause", "web-0", None),
     ),
     "a-pause-while-the-daemon-ends": steps(
-        (30.0, "pause", "marker", "app", "true"), (31.0, "kill", "daemon-node-1", 400.0), (200.0, "pause", "marker", "app", None),
+        (30.0, "pause", "app", "true"), (31.0, "kill", "daemon-node-1", 400.0), (200.0, "pause", "app", None),
     ),
     "a-silent-daemon": steps((30.0, "kill", "daemon-node-1", 400.0)),
     "a-finished-pod": steps((30.0, "finish_pod", "web-0", "Failed")),

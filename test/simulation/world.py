@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 NODE_NAMES = ("node-1", "node-2")
 POD_NAMES = ("web-0", "web-1", "web-2", "web-3")
 MARKER_NAMES = ("way", "gateway", "a")
-PROBE_NAMES = ("p", "pp", "way")
 MANAGERS = ("manager-1", "manager-2")
 DAEMONS = tuple(f"daemon-{each}" for each in NODE_NAMES)
 PROCESSES = (*MANAGERS, *DAEMONS)

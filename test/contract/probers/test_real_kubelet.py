@@ -20,6 +20,7 @@ from support.probe_rows import (
     ROWS,
     VERDICTS_FILE,
     probe_of,
+    server_of,
     verdict,
     verdicts,
 )
@@ -42,9 +43,10 @@ async def test_the_verdicts_and_requests_of_the_file_are_the_kubelets(
     kubelet: Kubelet, name: str
 ) -> None:
     row = ROWS[name]
-    async with serving(row.peer, host=row.host) as server:
+    host = row.get("host", "127.0.0.1")
+    async with serving(server_of(row), host=host) as server:
         probe = probe_of(row, server)
-        theirs = await asyncio.to_thread(kubelet.probe, row.host, probe, row.timeout)
+        theirs = await asyncio.to_thread(kubelet.probe, host, probe, row.get("timeout", 30.0))
         found = verdict(theirs["result"], theirs["message"], server)
 
     if RECORD in os.environ:

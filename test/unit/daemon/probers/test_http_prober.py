@@ -11,7 +11,7 @@ from support.builders import entry_of
 from support.cases import cases
 from support.fake_runtime import ScriptedRuntime
 from support.patience import PATIENCE_SECONDS
-from support.probe_rows import LATE_SECONDS, ROWS, probe_of, verdict, verdicts
+from support.probe_rows import LATE_SECONDS, ROWS, probe_of, server_of, verdict, verdicts
 from support.scripted_server import (
     ScriptedServer,
     answering,
@@ -66,19 +66,21 @@ VERDICTS = verdicts()
 
 @pytest.mark.parametrize("name", ROWS)
 async def test_verdicts_and_requests_are_those_of_the_kubelet(name: str) -> None:
-    row, expected = ROWS[name], VERDICTS[name]
-    async with serving(row.peer, host=row.host) as server:
+    row = ROWS[name]
+    expected = VERDICTS[name]
+    host = row.get("host", "127.0.0.1")
+    async with serving(server_of(row), host=host) as server:
         entry = entry_of(msgspec.convert(probe_of(row, server), Probe))
         prober = prober_for(entry, commands=ScriptedRuntime(), user_agent="kube-probe/.")
-        timeout = 0.5 if row.timeout == LATE_SECONDS else row.timeout
-        prober._timeout_seconds = timeout  # type: ignore[attr-defined]
-        ours = await prober.run(Target(row.host, ""))
+        timeout = row.get("timeout", 30.0)
+        prober._timeout_seconds = 0.5 if timeout == LATE_SECONDS else timeout  # type: ignore[attr-defined]
+        ours = await prober.run(Target(host, ""))
         found = verdict("success" if ours.succeeded else "failure", ours.message, server)
 
-    assert found["result"] == (row.ours or expected["result"])
+    assert found["result"] == row.get("ours", expected["result"])
     assert found["requests"] == expected["requests"]
     if expected["message"]:
-        assert found["message"] == expected["message"] + row.said
+        assert found["message"] == expected["message"] + row.get("said", "")
 
 
 def unavailable(body: bytes, length: int | None = None) -> bytes:
