@@ -293,7 +293,7 @@ class HttpServer:
     ) -> None:
         connection.stream.close()
         self._connections.pop(connection, None)
-        connection.received.clear()  # a traceback may refer to it until the next garbage collection
+        connection.task = None  # its error refers to the connection; the cycle would live until a garbage collection
 
     async def _serve_request(self, connection: _Connection) -> bool:
         """Serve the next request; False if the connection must be closed after it.

@@ -150,6 +150,7 @@ class ConnectionStream:
 
     def close(self) -> None:
         self._socket.close()
+        self._tls = None  # it refers to this stream
 
     async def _send(self, data: bytes | memoryview) -> None:
         await self._loop.sock_sendall(self._socket, data)

@@ -89,15 +89,19 @@ class ResponseParser:
             if not self.complete:
                 raise InvalidResponse(f"the response is not valid HTTP ({error})") from error
         if self.complete:
-            self._parser = None  # breaks the reference cycle
+            self.close()
         elif self._framing_bytes > self._max_framing_bytes:
             raise InvalidResponse(f"the header exceeds {self._max_framing_bytes} bytes")
 
     def end(self) -> bool:
         """Handle the end of the connection. Return False if the response is incomplete."""
-        self._parser = None
+        self.close()
         self.complete = self.complete or self._until_close
         return self.complete
+
+    def close(self) -> None:
+        """Break the reference cycle with the parser of httptools: until a garbage collection, it would keep the body."""
+        self._parser = None
 
     # Callbacks of httptools. They ignore data after a complete response, except that its connection is not reusable.
 

@@ -29,6 +29,19 @@ def no_leaks() -> Iterator[None]:
     assert not found, "left open, or failed while it was collected:\n" + "\n".join(found)
 
 
+@contextmanager
+def freed_at_once(*kinds: type, but: int = 0) -> Iterator[None]:
+    """Fails if the block leaves more than `but` objects of these kinds, which a garbage collection would free."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+        left = [kind for kind in map(type, gc.get_objects()) if kind in kinds]
+    finally:
+        gc.enable()
+    assert len(left) <= but, left
+
+
 def freeze_imports() -> None:
     """Excludes imported objects from collections: one takes one millisecond instead of seventy."""
     gc.collect()

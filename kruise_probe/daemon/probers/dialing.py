@@ -218,11 +218,13 @@ class Connection:
     ) -> None:
         # asyncio.timeout would take 3 µs more, for every attempt.
         descriptor = self._socket.fileno()
-        future = self._loop.create_future()
-        timer = self._loop.call_at(self._deadline, _end, future, TimeoutError())
-        add(descriptor, _end, future)
+        is_ready: asyncio.Future[bool] = self._loop.create_future()
+        timer = self._loop.call_at(self._deadline, _end, is_ready, False)
+        add(descriptor, _end, is_ready, True)
         try:
-            await future
+            # Not an exception of the future: it would refer to this frame, which refers to the future.
+            if not await is_ready:
+                raise TimeoutError
         finally:
             remove(descriptor)
             timer.cancel()
@@ -248,9 +250,6 @@ def _turns(_: asyncio.AbstractEventLoop) -> asyncio.Lock:
     return asyncio.Lock()
 
 
-def _end(future: asyncio.Future[None], error: TimeoutError | None = None) -> None:
+def _end(future: asyncio.Future[bool], result: bool) -> None:
     if not future.done():
-        if error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
+        future.set_result(result)

@@ -160,6 +160,7 @@ class _Attempt:
                 raise
         finally:
             connection.close()
+            self._response.close()
 
     def _connection(self) -> Connection:
         scheme = self._url.scheme

@@ -59,6 +59,10 @@ class ResponseReader:
         """Of the body, in lower case; empty without Content-Encoding."""
         return self._parser.headers.get("content-encoding", "").lower()
 
+    def close(self) -> None:
+        """Feed no more bytes after it."""
+        self._parser.close()
+
     def feed(self, data: bytes) -> None:
         """Add received bytes; empty means end of the connection.
 

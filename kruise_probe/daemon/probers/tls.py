@@ -103,6 +103,7 @@ class TlsConnection(Connection):
         if not self._in_thread:  # A step in a thread outlives its attempt.
             with contextlib.suppress(OSError):
                 _ = self._socket.send(self._tls.end())
+        del self._tls  # It refers to this connection, and OpenSSL would keep its buffers until a garbage collection.
         super().close()
 
 

@@ -208,4 +208,4 @@ def test_objects_from_before_the_start_are_not_scanned_again() -> None:
     gc.enable()
     assert garbage() is None, "garbage is not kept forever"
     assert gc.get_freeze_count() > 0
-    assert gc.get_threshold()[:2] == (10_000, 20)
+    assert gc.get_threshold()[:2] == (10_000, 2)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from support.cases import cases
 from support.certificates import issued
+from support.leaks import freed_at_once
 
 from kruise_probe.serving.http_server import (
     GRACE_SECONDS,
@@ -24,6 +25,7 @@ from kruise_probe.serving.http_server import (
     HttpHandler,
     HttpServer,
     Limits,
+    _Connection,
 )
 from kruise_probe.serving.sockets import BindAddress, ServerTls
 from kruise_probe.wire.requests import HttpRequest, HttpResponse
@@ -412,6 +414,14 @@ async def test_a_client_that_sends_its_request_at_once_is_answered(others: list[
         client = await served.sent(GET)
 
         assert responses_in(client.take()) == [(200, b"GET /a ")]
+
+
+async def test_a_replaced_connection_is_freed_at_once() -> None:
+    async with serving(echo, max_connections=1) as served:
+        with freed_at_once(_Connection, but=1):
+            for _ in range(3):
+                await served.sent(GET[:5])
+                await asyncio.sleep(GRACE_SECONDS)
 
 
 async def test_connections_replaced_before_their_first_step_are_closed() -> None:

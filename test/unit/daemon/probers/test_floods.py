@@ -15,14 +15,18 @@ from typing import Any
 import pytest
 from support.cases import cases
 from support.flood_servers import SETTINGS, flooding, frame, tls_certificates
+from support.leaks import freed_at_once
 from support.scripted_server import answering, self_signed, serving
 
 from kruise_probe.api.core import GRPCAction, HTTPGetAction
 from kruise_probe.daemon.places import SOCKETS, Places, Tenant
+from kruise_probe.daemon.probers.dialing import Connection
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import ProbeResult, Target
+from kruise_probe.daemon.probers.tls import TlsConnection
 from kruise_probe.daemon.threads import Threads
+from kruise_probe.wire.responses import ResponseParser
 
 TIMEOUT_SECONDS = 5.0
 TEST_DATA = Path(__file__).parents[3] / "data"
@@ -113,11 +117,12 @@ DRIPS = {
     "https": (http, "HTTPS", b"\x16\x03\x03\x40\x00"),
     "grpc": (grpc, None, b"\x00\x40\x00\x04\x00"),
     "grpc-over-tls": (grpc, "TLS", b"\x16\x03\x03\x40\x00"),
+    "http": (http, "HTTP", b"HTTP/1.1 200 OK\r\nA: "),
 }
 
 
 @cases("probe how start", **DRIPS)
-async def test_e2_slow_responses_end_with_the_timeout(
+async def test_e2_slow_responses_end_with_the_timeout_and_leave_nothing(
     probe: Callable[..., Coroutine[Any, Any, ProbeResult]], how: str | None, start: bytes
 ) -> None:
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -128,9 +133,10 @@ async def test_e2_slow_responses_end_with_the_timeout(
 
     now = asyncio.get_running_loop().time
     async with serving(lambda _: drip) as server:
-        began = now()
-        result = await probe(server.port, how, timeout_seconds=0.3)
-        took = now() - began
+        with freed_at_once(Connection, TlsConnection, ResponseParser):
+            began = now()
+            result = await probe(server.port, how, timeout_seconds=0.3)
+            took = now() - began
 
     assert result.timed_out
     assert took < TIMEOUT_SECONDS
