@@ -55,7 +55,9 @@ _EXITS_WITH_0: Final = frozenset(
 _PRINTS: Final = ("echo", "printf")
 """Programs before a pipe that do not fail."""
 _BLANK_OR_QUOTE: Final = re.compile(r"[\s'\"]")
-_WITH_VALUE: Final = ("-o", "-O", "+o", "+O", "--rcfile", "--init-file")
+_SCRIPT_OPTION: Final = re.compile(r"-[^-]*[cs]")
+"""Options of a shell that reads a script from the next word or from standard input."""
+_TAKES_VALUE: Final = re.compile(r"[-+]\w*[oO]|--rcfile|--init-file")
 
 
 FAILURES: Final = {
@@ -95,30 +97,34 @@ def command_problem(command: Sequence[str]) -> CommandProblem | None:
         return None
     if hint := split_hint(command):
         return CommandProblem(0, f"the runtime looks for a program of this whole name; {hint}")
-    program = PurePosixPath(command[0]).name
-    if program in SHELLS:
+    if PurePosixPath(command[0]).name in SHELLS:
         return _shell_problem(command)
     takes_any = False
     for index, word in enumerate(command):
         name = PurePosixPath(word).name
         if name in SHELLS:
             return None
-        if variable := _VARIABLE.search(word):
-            return CommandProblem(index, _variable(variable[0]))
-        if word == "~" or word.startswith("~/"):
-            message = f"only a shell replaces ~ in {word!r}; write the path of the folder"
-            return CommandProblem(index, message)
         takes_any |= name in _TAKE_ANY_WORD
-        if not takes_any and (variable := _SHELL_VARIABLE.search(word)):
-            message = f"only a shell replaces {variable[1]} in {word!r}; write the whole as one script: {_script(command)}"
-            return CommandProblem(index, message)
-        if index and not takes_any and _OPERATOR.fullmatch(word):
-            message = (
-                f"without a shell, {word!r} is an argument of {program}; "
-                f"write the whole as one script: {_script(command)}"
-            )
+        if message := _word_problem(command, word, takes_any):
             return CommandProblem(index, message)
     return None
+
+
+def _word_problem(command: Sequence[str], word: str, takes_any: bool) -> str:
+    """Why a word needs a shell; empty if it does not. `takes_any`: its program may take it as an argument."""
+    if variable := _VARIABLE.search(word):
+        return _variable(variable[0])
+    if word == "~" or word.startswith("~/"):
+        return f"only a shell replaces ~ in {word!r}; write the path of the folder"
+    if takes_any:
+        return ""
+    remedy = f"write the whole as one script: {_script(command)}"
+    if variable := _SHELL_VARIABLE.search(word):
+        return f"only a shell replaces {variable[1]} in {word!r}; {remedy}"
+    if _OPERATOR.fullmatch(word):
+        program = PurePosixPath(command[0]).name
+        return f"without a shell, {word!r} is an argument of {program}; {remedy}"
+    return ""
 
 
 def failure_hint(message: str) -> str:
@@ -137,13 +143,8 @@ def split_hint(command: Sequence[str]) -> str:
     if len(words) < 2 or _is_path_with_spaces(words):
         return ""
     if _SHELL_CHARACTERS.search(command[0]):
-        script = json.dumps(
-            ["sh", "-c", command[0]],
-            ensure_ascii=False,
-        )
-        return f"run it in a shell: {script}"
-    listed = json.dumps(words, ensure_ascii=False)
-    return f"split the command into its words: {listed}, or run it in a shell: [sh, -c, ...]"
+        return f"run it in a shell: {_script(command)}"
+    return f"split the command into its words: {_json(words)}, or run it in a shell: [sh, -c, ...]"
 
 
 def _is_path_with_spaces(words: Sequence[str]) -> bool:
@@ -153,16 +154,21 @@ def _is_path_with_spaces(words: Sequence[str]) -> bool:
 
 
 def _shell_problem(command: Sequence[str]) -> CommandProblem | None:
-    index = 1
-    while index < len(command) and command[index].startswith(("-", "+")):
-        option = command[index]
-        if option.startswith("-") and not option.startswith("--") and {"c", "s"} & set(option):
-            return _script_problem(command, index + 1) if "c" in option else None
-        index += 1
-        if option.startswith(_WITH_VALUE) or option.endswith("o"):
-            index += 1
-    if index >= len(command):
-        return None
+    is_value = False
+    for index, word in enumerate(command[1:], start=1):
+        if is_value:
+            is_value = False
+        elif not word.startswith(("-", "+")):
+            return _file_problem(command, index)
+        elif _SCRIPT_OPTION.match(word):
+            return _script_problem(command, index + 1) if "c" in word else None
+        else:
+            is_value = _TAKES_VALUE.fullmatch(word) is not None
+    return None
+
+
+def _file_problem(command: Sequence[str], index: int) -> CommandProblem | None:
+    """That a word without `-c` before it is no name of a file."""
     word = command[index]
     parts = word.split()
     is_file = re.search(r"[/.]", word) if len(parts) < 2 else _is_path_with_spaces(parts)
@@ -187,35 +193,30 @@ def hidden_exit_code(command: Sequence[str]) -> CommandProblem | None:
     """A script that ends with a pipe into a program that exits with 0 whatever it reads: the probe always succeeds."""
     if len(command) < 3 or PurePosixPath(command[0]).name not in SHELLS or "c" not in command[-2]:
         return None
-    script = command[-1]
-    if "pipefail" in script or "pipefail" in command:
+    if "pipefail" in " ".join(command):
         return None
-    lexer = shlex.shlex(
-        script.replace("\n", " ; "),
-        posix=True,
-        punctuation_chars=True,
-    )
+    script = command[-1].strip("; \n").replace("\n", " ; ")
+    lexer = shlex.shlex(script, posix=True, punctuation_chars=True)
+    pipe: list[list[str]] = [[]]
     try:
-        words = list(lexer)
+        for word in lexer:
+            if word in (";", "&&", "||", "&"):
+                pipe = [[]]
+            elif word == "|":
+                pipe.append([])
+            else:
+                pipe[-1].append(word)
     except ValueError:
         return None
-    stages: list[str] = []
-    is_first = True
-    for word in words:
-        if word in (";", "&&", "||", "&"):
-            is_first = True
-        elif word == "|":
-            stages.append("|")
-        elif is_first or (stages and stages[-1] == "|"):
-            if is_first:
-                stages = []
-            stages.append(word)
-            is_first = False
-    if len(stages) < 3 or stages[-1] not in _EXITS_WITH_0 or stages[0] in _PRINTS:
+    if len(pipe) < 2 or [] in pipe:
+        return None
+    first = pipe[0][0]
+    last = pipe[-1][0]
+    if last not in _EXITS_WITH_0 or first in _PRINTS:
         return None
     message = (
-        f"the exit code is that of {stages[-1]}, which is 0 also if {stages[0]} fails; "
-        f'write: out=$({stages[0]} ...) || exit 1; echo "$out" | ...'
+        f"the exit code is that of {last}, which is 0 also if {first} fails; "
+        f'write: out=$({first} ...) || exit 1; echo "$out" | ...'
     )
     return CommandProblem(len(command) - 1, message)
 
@@ -228,14 +229,16 @@ def _variable(text: str) -> str:
 
 
 def _script(words: Sequence[str], shell: str = "sh") -> str:
-    """The words as one script; a word that has blanks or quotes stays one."""
-    quoted = [shlex.quote(word) if _BLANK_OR_QUOTE.search(word) else word for word in words]
-    if len(words) == 1:  # it is a script
-        quoted = list(words)
-    return json.dumps(
-        [shell, "-c", " ".join(quoted)],
-        ensure_ascii=False,
-    )
+    """The words as one script; a word that has blanks or quotes stays one. One word is a script already."""
+    script = words[0]
+    if len(words) > 1:
+        quoted = [shlex.quote(word) if _BLANK_OR_QUOTE.search(word) else word for word in words]
+        script = " ".join(quoted)
+    return _json([shell, "-c", script])
+
+
+def _json(words: Sequence[str]) -> str:
+    return json.dumps(words, ensure_ascii=False)
 
 
 def _shell_word(word: str) -> str:
@@ -290,12 +293,7 @@ def handler_text(entry: ContainerProbe) -> str:
     """What an attempt does, on one line: `exec sh -c 'test -e idle'`, `http-get http://:8080/healthz`."""
     match entry.probe.handler:
         case ExecAction() as action:
-            return " ".join(
-                [
-                    "exec",
-                    *map(_shell_word, action.command),
-                ]
-            )
+            return " ".join(["exec", *map(_shell_word, action.command)])
         case HTTPGetAction() as action:
             action = action.with_defaults()
             return f"http-get {str(action.scheme).lower()}://:{action.port}{action.path}"
