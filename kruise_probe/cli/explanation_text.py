@@ -29,43 +29,24 @@ def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) 
     yield from _link_lines(view.readiness_gates, terminal, "  ")
     for marker in view.other_namespaces:
         text = f"PodProbeMarker {marker} has a selector for its labels, but a marker selects only pods of its own namespace"
-        yield from terminal.paragraph(
-            Cell(""),
-            text,
-            "  ",
-        )
-        yield from remedy_lines(
-            f"create it in namespace {view.namespace}",
-            terminal,
-            "  ",
-        )
+        yield from terminal.paragraph(Cell(""), text, "  ")
+        yield from remedy_lines(f"create it in namespace {view.namespace}", terminal, "  ")
     for match in view.matching:
         yield ""
         name = Cell(f"{match.marker} ", "strong")
         yield from terminal.paragraph(name, f"selects it: {match.selector}")
         for trace in match.probes:
-            yield from terminal.paragraph(
-                Cell(f"{trace.probe}  ", "strong"),
-                trace.check,
-                "  ",
-            )
+            yield from terminal.paragraph(Cell(f"{trace.probe}  ", "strong"), trace.check, "  ")
             links = trace.links if wide else _folded(trace.links)
-            yield from _link_lines(
-                [*links, *_last_result(trace)],
-                terminal,
-                "    ",
-            )
+            yield from _link_lines([*links, *_last_result(trace)], terminal, "    ")
     if view.matching and not wide:
         return
     if view.not_matching:
         yield ""
         yield "Other PodProbeMarkers of the namespace do not select it:"
     for other in view.not_matching:
-        yield from terminal.paragraph(
-            Cell(other.marker, "strong"),
-            f": {other.why}",
-            "  ",
-        )
+        name = Cell(other.marker, "strong")
+        yield from terminal.paragraph(name, f": {other.why}", "  ")
         yield from remedy_lines(other.remedy, terminal, "  ")
     if view.more_not_matching:
         yield f"  and {view.more_not_matching} more"
@@ -76,18 +57,14 @@ def _last_result(trace: TraceView) -> Iterator[Link]:
     if not trace.first_broken or "result" in {link.name for link in trace.links}:
         return
     result = trace.result
-    marks = ",".join(mark_texts(result.labels, result.annotations))
+    marks = ",".join(mark_texts(result))
     if result.state in ("Succeeded", "Failed"):
         text = f"{result.state}: {result.message}".rstrip(": ")
         yield Link(LAST_RESULT, LinkState.OK, f"{text}; {marks}" if marks else text)
     elif marks:
         yield Link(STILL_SET, LinkState.OK, marks)
     if foreign := foreign_marks(result):
-        yield Link(
-            NOT_A_RESULT,
-            LinkState.OK,
-            ", ".join(foreign),
-        )
+        yield Link(NOT_A_RESULT, LinkState.OK, ", ".join(foreign))
 
 
 def _folded(links: Sequence[Link]) -> list[Link]:
@@ -111,32 +88,18 @@ def _folded(links: Sequence[Link]) -> list[Link]:
     return [folded, *others]
 
 
-def _link_lines(
-    links: Sequence[Link],
-    terminal: Terminal,
-    indent: str,
-) -> Iterator[str]:
+def _link_lines(links: Sequence[Link], terminal: Terminal, indent: str) -> Iterator[str]:
     """State, name and text in columns; the remedy below."""
-    state_width = max(
-        (len(_shown_state(link)) for link in links),
-        default=0,
-    )
-    name_width = max(
-        (len(link.name) for link in links),
-        default=0,
-    )
+    states = list(map(_shown_state, links))
+    state_width = max(map(len, states), default=0)
+    name_width = max((len(link.name) for link in links), default=0)
     column = " " * (len(indent) + state_width + name_width + 4)
-    for link in links:
-        state = _shown_state(link)
+    for state, link in zip(states, links, strict=True):
         padding = " " * (state_width - len(state))
         text = f"{link.text} ({link.reason})" if link.reason else link.text
-        first, *rest = terminal.paragraph(
-            Cell(""),
-            text,
-            column,
-        )
-        first = first[len(column) :]
-        yield f"{indent}{terminal.paint(state, state)}{padding}  {link.name:<{name_width}}  {first}".rstrip()
+        first, *rest = terminal.paragraph(Cell(""), text, column)
+        start = f"{indent}{terminal.paint(state, state)}{padding}  {link.name:<{name_width}}  "
+        yield f"{start}{first.removeprefix(column)}".rstrip()
         yield from rest
         yield from remedy_lines(link.remedy, terminal, column)
         if address := address_of(link.reason):

@@ -32,11 +32,7 @@ from kruise_probe.lint.linter import read_sources
 EXIT_FINDINGS: Final = 1
 
 
-def frame(
-    finding: Finding,
-    text: Sequence[str],
-    terminal: Terminal,
-) -> str:
+def frame(finding: Finding, text: Sequence[str], terminal: Terminal) -> str:
     """The finding in the lines of its file, as compilers draw it: rule and problem, place, the line with carets, and what to do."""
     line, column = finding.position
     problem, help = _parted(finding.message)
@@ -49,36 +45,27 @@ def frame(
     source = "".join(text[line - 1 : line])
     if source.strip():
         lines += _source_lines(source, finding.position, terminal)
-    if finding.path:
-        lines += terminal.paragraph(
-            Cell("= field: ", "strong"),
-            finding.path,
-            f"{margin} ",
-        )
-    if help:
-        lines += terminal.paragraph(
-            Cell("= help: ", "strong"),
-            help,
-            f"{margin} ",
-        )
+    for title, part in (("field", finding.path), ("help", help)):
+        if part:
+            lines += terminal.paragraph(Cell(f"= {title}: ", "strong"), part, f"{margin} ")
     return "\n".join([*lines, "", ""])
 
 
 def _source_lines(source: str, position: Position, terminal: Terminal) -> list[str]:
     """The line of the file, with carets below the word at the position."""
-    line, column = position
-    number = str(line)
-    margin = " " * len(number)
-    bar = terminal.paint(f"{margin} |", "frame")
-    before = printable(source[max(column - MAX_TEXT, 0) : column - 1])
-    after = printable(source[column - 1 : column + MAX_TEXT])
-    room = terminal.width - len(number) - 3
-    # Backwards, so that its beginning is cut.
-    before = head(before[::-1], max(room // 2, room - cells(after)))[::-1]
-    word = _TOKEN.match(after)
-    carets = "^" * max(cells(word[0] if word else ""), 1)
-    marked = " " * cells(before) + carets
+    number = str(position.line)
+    start = position.column - 1
+    bar = terminal.paint(f"{' ' * len(number)} |", "frame")
     numbered = terminal.paint(f"{number} |", "frame")
+    room = terminal.width - len(number) - 3
+    before = printable(source[max(start - MAX_TEXT, 0) : start])
+    after = printable(source[start : start + MAX_TEXT])
+    room_before = max(room // 2, room - cells(after))
+    # Backwards, so that its beginning is cut.
+    before = head(before[::-1], room_before)[::-1]
+    word, *_ = _TOKEN.findall(after)
+    carets = "^" * max(cells(word), 1)
+    marked = " " * cells(before) + carets
     return [
         bar,
         f"{numbered} {head(before + after, room)}".rstrip(),

@@ -95,13 +95,12 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        is_option = name.startswith("-")
-        if not is_option and name not in _SHORT_HELP and not ctx.resilient_parsing:
-            from kruise_probe.api.problems import did_you_mean  # lazy: only after a mistake
+        if name.startswith("-") or name in _SHORT_HELP or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from kruise_probe.api.problems import did_you_mean  # lazy: only after a mistake
 
-            hint = did_you_mean(name, _SHORT_HELP) or f" Choose from {', '.join(_SHORT_HELP)}."
-            ctx.fail(f"No such command {name!r}.{hint}")
-        return super().resolve_command(ctx, args)
+        hint = did_you_mean(name, _SHORT_HELP) or f" Choose from {', '.join(_SHORT_HELP)}."
+        ctx.fail(f"No such command {name!r}.{hint}")
 
 
 def _playground(ctx: click.Context) -> click.Command | None:
@@ -135,13 +134,11 @@ def _import_structlog_without_rich() -> None:
 
 def _version() -> str:
     """`0.1.0 (commit 4513dfa, CPython 3.13.1, linux/x86_64)`; without a commit where none is known."""
-    commit = os.environ.get(COMMIT_VARIABLE, "")
+    commit = os.environ.get(COMMIT_VARIABLE, "")[:12]
+    of_commit = f"commit {commit}, " if commit else ""
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    system = f"{platform.system().lower()}/{platform.machine()}"
-    about = f"{python}, {system}"
-    if commit:
-        about = f"commit {commit[:12]}, {about}"
-    return f"{__version__} ({about})"
+    system = platform.system().lower()
+    return f"{__version__} ({of_commit}{python}, {system}/{platform.machine()})"
 
 
 @click.group(
@@ -189,12 +186,8 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all three"
-    script = kind(
-        ctx.find_root().command,
-        {},
-        "kruise-probe",
-        COMPLETE_VARIABLE,
-    ).source()
+    root = ctx.find_root().command
+    script = kind(root, {}, "kruise-probe", COMPLETE_VARIABLE).source()
     # click's script for fish cuts descriptions at the first comma.
     click.echo(script.replace('string split "," $completion', 'string split -m 1 "," $completion'))
 
@@ -209,7 +202,7 @@ def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[
         click.UsageError: unknown mode, or `--mode` with a different command.
     """
     mode, rest = _given_mode(arguments)
-    first = "".join(rest[:1])
+    first = rest[0] if rest else ""
     if mode is None:
         mode = environment.get(MODE_VARIABLE)
         if not mode or first in _SHORT_HELP or first in ("-h", "--help", "--version"):
@@ -225,19 +218,17 @@ def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[
 
 def _given_mode(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     """The mode of the command line, and the other arguments."""
-    for index, argument in enumerate(arguments):
-        before = [*arguments[:index]]
-        if argument.startswith("--mode="):
-            return argument.removeprefix("--mode="), [
-                *before,
-                *arguments[index + 1 :],
-            ]
-        if argument == "--mode" and index + 1 < len(arguments):
-            return arguments[index + 1], [
-                *before,
-                *arguments[index + 2 :],
-            ]
-    return None, [*arguments]
+    rest = list(arguments)
+    for index, argument in enumerate(rest):
+        name, equals, mode = argument.partition("=")
+        if name == "--mode" and equals:
+            del rest[index]
+            return mode, rest
+        if name == "--mode" and index + 1 < len(rest):
+            mode = rest[index + 1]
+            del rest[index : index + 2]
+            return mode, rest
+    return None, rest
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,7 +1,7 @@
 """What the text outputs of `status`, `explain` and `try` share. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
 
@@ -40,16 +40,18 @@ def remedy_lines(text: str, terminal: Terminal, indent: str) -> Iterator[str]:
         )
 
 
-def mark_texts(labels: Mapping[str, str], annotations: Mapping[str, str]) -> list[str]:
+def mark_texts(result: ResultView) -> list[str]:
     """Each mark as `key=value`, with the key's name only."""
-    marks = chain(labels.items(), annotations.items())
-    return [f"{key.rpartition('/')[2]}={value}" for key, value in marks]
+    marks = chain(result.labels.items(), result.annotations.items())
+    return [_mark_text(key, value) for key, value in marks]
 
 
 def foreign_marks(result: ResultView) -> list[str]:
     """Values that no result wrote, such as those of a backup."""
-    marks = []
-    for key, value in result.not_written.items():
-        name = key.rpartition("/")[2]
-        marks.append(f"{name}={value} (not written by this probe)")
-    return marks
+    marks = result.not_written.items()
+    return [f"{_mark_text(key, value)} (not written by this probe)" for key, value in marks]
+
+
+def _mark_text(key: str, value: str) -> str:
+    _, _, name = key.rpartition("/")
+    return f"{name}={value}"

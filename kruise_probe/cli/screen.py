@@ -45,15 +45,14 @@ class Scroll:
         of_first = max(min(len(first), room - of_second), 0)
         hidden_of_first = len(first) - of_first
         hidden = hidden_of_first + max(len(second) - of_second, 0)
-        self._page = max(min(of_first or room, of_second), 2) - 1
+        page = min(of_first or room, of_second)
+        self._page = max(page - 1, 1)
         self._position = max(min(self._position, hidden), 0)
         self.below = hidden - self._position
         start = min(self._position, hidden_of_first)
         start_of_second = self._position - start
-        return (
-            first[start : start + of_first],
-            second[start_of_second : start_of_second + of_second],
-        )
+        shown = first[start : start + of_first]
+        return shown, second[start_of_second : start_of_second + of_second]
 
 
 @contextmanager

@@ -33,10 +33,6 @@ HINT: Final = "hint"
 """Instead of a severity: the probe works, and its result has a known cause."""
 
 
-def _broken_pods(marker: MarkerView) -> set[str]:
-    return {problem.pod for problem in marker.problems if problem.severity == LinkState.BROKEN}
-
-
 def status_lines(view: StatusView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
     """The problems and results of all markers."""
     now = time_of(view)
@@ -78,9 +74,9 @@ def _marker_lines(
 
 
 def title_lines(marker: MarkerView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
+    name = Cell(f"{marker.namespace}/{marker.name}  ", "strong")
     pods = counts_text(marker.counts, len(marker.pods))
-    name = f"{marker.namespace}/{marker.name}"
-    yield from terminal.paragraph(Cell(f"{name}  ", "strong"), f"{marker.selector}  {pods}")
+    yield from terminal.paragraph(name, f"{marker.selector}  {pods}")
     if wide:
         yield from _probe_table(marker, terminal)
         yield ""
@@ -137,15 +133,14 @@ def pod_table(
     marker: MarkerView, terminal: Terminal, now: datetime, *, wide: bool
 ) -> Iterator[str]:
     """One row for each result; pods with a broken link come first, the others keep their order."""
-    broken = _broken_pods(marker)
-    reasons = {
-        (problem.pod, problem.probe): problem.reason for problem in reversed(marker.problems)
-    }
+    broken = set[str]()
+    reasons: dict[tuple[str, str], str] = {}
+    for problem in marker.problems:
+        reasons.setdefault((problem.pod, problem.probe), problem.reason)
+        if problem.severity == LinkState.BROKEN:
+            broken.add(problem.pod)
     rows = []
-    for pod in sorted(
-        marker.pods,
-        key=lambda pod: pod.name not in broken,
-    ):
+    for pod in sorted(marker.pods, key=lambda pod: pod.name not in broken):
         name = pod.name
         node = pod.node
         for result in pod.results:
@@ -159,11 +154,7 @@ def pod_table(
                 "SINCE": Cell(age(result.since, now)),
                 "LAST": Cell(age(result.last_probe_time, now)),
                 "NODE": Cell(node),
-                "MARKS": Cell(
-                    ",".join(
-                        [*mark_texts(result.labels, result.annotations), *foreign_marks(result)]
-                    )
-                ),
+                "MARKS": Cell(",".join([*mark_texts(result), *foreign_marks(result)])),
                 "MESSAGE": Cell(_message(pod, result, why)),
             }
             rows.append(row)
@@ -186,10 +177,11 @@ def _message(pod: PodView, result: ResultView, why: str) -> str:
 
 def _by_cause(problems: Iterable[ProblemView]) -> list[list[ProblemView]]:
     """The problems of each cause."""
-    groups: dict[tuple[str, str, str], list[ProblemView]] = {}
+    groups: dict[tuple[str, ...], list[ProblemView]] = {}
     for problem in problems:
-        cause = "" if problem.link == "result" else _cause(problem)
-        key = (problem.severity, problem.reason, cause)
+        key: tuple[str, ...] = (problem.severity, problem.reason)
+        if problem.link != "result":
+            key += (_cause(problem),)
         groups.setdefault(key, []).append(problem)
     return list(groups.values())
 
@@ -199,17 +191,10 @@ def problem_lines(problems: Sequence[ProblemView], terminal: Terminal) -> Iterat
     groups = _by_cause(problems)
     for group in groups[:MAX_PROBLEMS]:
         first = group[0]
-        yield from terminal.paragraph(
-            _severity(first),
-            _heading(group),
-            "  ",
-        )
+        severity = Cell(f"{first.severity}: ", first.severity)
+        yield from terminal.paragraph(severity, _heading(group), "  ")
         if len(set(map(_cause, group))) == 1:
-            yield from terminal.paragraph(
-                Cell(""),
-                first.message,
-                "    ",
-            )
+            yield from terminal.paragraph(Cell(""), first.message, "    ")
         yield from remedy_lines(first.remedy, terminal, "    ")
     if len(groups) > MAX_PROBLEMS:
         yield f"  and {len(groups) - MAX_PROBLEMS} more: -o json shows all of them"
@@ -224,10 +209,6 @@ _WORD: Final = re.compile(r"[\w.-]+")
 def _cause(problem: ProblemView) -> str:
     text = _VARYING.sub("", problem.message)
     return _WORD.sub(lambda word: "" if word[0] == problem.pod else word[0], text)
-
-
-def _severity(problem: ProblemView) -> Cell:
-    return Cell(f"{problem.severity}: ", problem.severity)
 
 
 def _heading(group: Sequence[ProblemView]) -> str:

@@ -29,21 +29,25 @@ def screen_text(view: StatusView, terminal: Terminal, scroll: Scroll, *, wide: b
     Without room for all of it, problems come before pods, and both scroll.
     """
     ordered = sorted(view.markers, key=_urgency)
+    shown = msgspec.structs.replace(view, markers=ordered, notes=[])
     lines = list(_screen_head(view, terminal))
     room = terminal.height - len(lines)
-    shown = msgspec.structs.replace(view, markers=ordered, notes=[])
     whole = list(status_lines(shown, terminal, wide=wide))
     if len(whole) <= room:
-        return "\n".join(lines + whole)
+        return "\n".join([*lines, *whole])
     problems = list(_problems_of_all(ordered, terminal))
     pods = list(_pods_of_all(shown, terminal, wide=wide))
     first, second = scroll.windows(problems, pods, room - 2, least=LEAST_POD_LINES)
-    lines += [*first, "", *second] if first else second
-    lines += [""] * (terminal.height - 1 - len(lines))
+    if first:
+        lines += [*first, ""]
+    lines += second
+    while len(lines) < terminal.height - 1:
+        lines.append("")
     keys = "Arrows and PgUp, PgDn scroll, q ends"
     if scroll.below:
         keys = f"… {plural(scroll.below, 'more line')}. {keys}"
-    return "\n".join([*lines, head(keys, terminal.width)])
+    lines.append(head(keys, terminal.width))
+    return "\n".join(lines)
 
 
 def _problems_of_all(markers: Sequence[MarkerView], terminal: Terminal) -> Iterator[str]:
