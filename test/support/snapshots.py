@@ -1,22 +1,30 @@
 """Snapshots for tests of status and explain: a healthy cluster of one node, plus what a test changes."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from support.builders import (
     condition_wire,
+    container_wire,
+    entry_of,
     lease_wire,
     marker_wire,
     node_wire,
     npp_wire,
     pod_status_wire,
     pod_wire,
+    policy_wire,
+    probe_wire,
     state_wire,
 )
+from support.tables import load_table
 from support.wire import Json
 
+from kruise_probe.api.core import Probe
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.controllers.compiled import compile_marker
@@ -109,3 +117,55 @@ def marker(**more: Any) -> Json:
     """A marker that the manager has reconciled."""
     more.setdefault("status", {"observedGeneration": 1, "matchedPods": 1})
     return marker_wire(**more)
+
+
+def _probing(probe: Json) -> list[Json]:
+    """A marker with one probe."""
+    return [marker(probes=[probe_wire(**probe)])]
+
+
+def _reporting(conditions: list[Json]) -> list[Json]:
+    """A marker whose status has these conditions."""
+    return [marker(status={"observedGeneration": 1, "conditions": conditions})]
+
+
+def _crowded(node: str) -> Json:
+    said = f"Some pods are not probed, as they would exceed 1 MiB: {node} (49 pods). Use fewer."
+    return condition_wire("Degraded", "True", reason="NoRoom", message=said)
+
+
+def _older(count: str) -> list[Json]:
+    """The default marker, and as many older ones."""
+    names = [f"a{number:02}" for number in range(int(count))]
+    return [*(marker(name=name, created="2020-01-01T00:00:00Z") for name in names), marker()]
+
+
+def _hash(probe: Json) -> str:
+    return entry_of(msgspec.convert(probe, Probe)).hash
+
+
+TAGS: dict[str, Any] = {
+    "pod": lambda more: healthy_pod(**more),
+    "seen": lambda more: seen_pod(healthy_pod(**more.pop("pod", {})), **more),
+    "marker": lambda more: marker(**more),
+    "probe": lambda more: more.pop("wire", {}) | probe_wire(**more),
+    "policy": lambda more: policy_wire(**more),
+    "condition": lambda more: condition_wire(**more),
+    "container": lambda more: container_wire(**more),
+    "state": lambda more: state_wire(**more),
+    "node": lambda more: node_wire(**more),
+    "unknown": lambda message: [state_wire(state="Unknown", message=message)],
+    "probing": _probing,
+    "reporting": _reporting,
+    "crowded": _crowded,
+    "older": _older,
+    "hash": _hash,
+    "json": json.dumps,
+}
+
+
+def table(name: str) -> Json:
+    """The tables in `test/data/inspection/NAME.yaml`."""
+    path = Path(__file__).parents[1] / "data" / "inspection" / f"{name}.yaml"
+    found: Json = load_table(path, TAGS)
+    return found
