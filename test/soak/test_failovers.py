@@ -1,0 +1,86 @@
+"""Many groups fail over at once: the API server is real, nodes and pods are hollow."""
+
+import asyncio
+from pathlib import Path
+
+from soak.conftest import Limits
+from soak.forms import forms
+from support import programs
+from support.background import background
+from support.control_plane import ControlPlane, staged
+from support.hollow import HollowCluster, pod_name, probe
+from support.output import print_line
+from support.programs import ALONE
+from support.target import labels
+
+NODES, SIZE = 10, 3
+SHORT_GROUPS, GROUPS = 10, 100
+MOST_SECONDS = 5.0
+MOST_WRITES = 2
+"""More for each group than without `exclusive`."""
+ROLE = "role"
+POLICIES = [{"state": "Succeeded", "labels": {ROLE: "primary"}}]
+
+
+class Groups:
+    """Groups of pods of which one is Succeeded."""
+
+    def __init__(self, ground: HollowCluster, count: int) -> None:
+        self.ground = ground
+        self.count = count
+        self.turn = 0
+        ground.daemons.result_of = self.result_of
+
+    def result_of(self, pod: str, _probe: str) -> tuple[str, str]:
+        holds = int(pod.rpartition("-")[2]) // self.count == self.turn
+        return ("Succeeded" if holds else "Failed"), "fine"
+
+    def holders_are_those_of_the_turn(self) -> bool:
+        pods = self.ground.api.pods.all()
+        holders = {pod["metadata"]["name"] for pod in pods if labels(pod).get(ROLE) == "primary"}
+        first = self.turn * self.count
+        return holders == {pod_name(number) for number in range(first, first + self.count)}
+
+    async def fail_over(self) -> tuple[float, int]:
+        """The seconds that it took, and the writes of pods."""
+        loop = asyncio.get_running_loop()
+        before = self._versions()
+        self.turn = (self.turn + 1) % SIZE
+        began = loop.time()
+        await self.ground.daemons.write_all()
+        await self.ground.api.pods.wait("all have moved", self.holders_are_those_of_the_turn)
+        took = loop.time() - began
+        await asyncio.sleep(2)  # for writes that come later
+        return took, self._versions() - before
+
+    def _versions(self) -> int:
+        return sum(map(len, self.ground.api.pods.history.values()))
+
+
+@forms(short="10-groups", long="100-groups")
+async def test_all_groups_fail_over_in_time_with_two_writes_more(
+    control_plane: ControlPlane, short: bool, limits: Limits, tmp_path: Path
+) -> None:
+    count = SHORT_GROUPS if short else GROUPS
+    async with staged(control_plane, "failovers") as ground:
+        groups = Groups(ground, count)
+        await ground.hollow.add_nodes(NODES)
+        for number in range(count * SIZE):
+            of_group = {"app": "web", "shard": str(number % count)}
+            await ground.hollow.add_pods(1, nodes=NODES, first=number, labels=of_group)
+        await ground.hollow.add_marker(probe(markerPolicy=POLICIES))
+        async with programs.running("manager", control_plane.kubeconfig, tmp_path, ALONE):
+            async with background(ground.daemons.follow()):
+                await ground.api.pods.wait(
+                    "all have a holder", groups.holders_are_those_of_the_turn
+                )
+            took, writes = await groups.fail_over()
+            print_line(f"{count} groups without exclusive: {took:.2f} s, {writes} writes of pods")
+            exclusive = {"groupByLabel": "shard"}
+            await ground.hollow.edit_marker(probe(markerPolicy=POLICIES, exclusive=exclusive))
+            await asyncio.sleep(3)
+            for _ in range(SIZE):
+                took, more = await groups.fail_over()
+                print_line(f"{count} groups with exclusive: {took:.2f} s, {more} writes of pods")
+                assert more <= writes + MOST_WRITES * count
+                limits.check(f"all move within {MOST_SECONDS} s", took <= MOST_SECONDS)
