@@ -11,6 +11,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
+import msgspec
 from simulation import edits, faults
 from simulation.world import NAMESPACE, POD_NAMES, World
 from support.builders import marker_wire, policy_wire, probe_wire
@@ -21,7 +22,16 @@ from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.client.request import PatchType
 from kruise_probe.daemon.cri.runtime import ContainerState, ExecResult
-from kruise_probe.daemon.probers.prober import Prober, ProbeResult, Target, failure, success
+from kruise_probe.daemon.probers.prober import (
+    UNLIMITED,
+    Output,
+    Prober,
+    ProbeResult,
+    Target,
+    failure,
+    success,
+)
+from kruise_probe.daemon.probers.verdicts import criteria_of
 
 MARKER = "app"
 HANDLERS: dict[str, Json] = {
@@ -31,6 +41,18 @@ HANDLERS: dict[str, Json] = {
     "grpc": {"grpc": {"port": 80}},
 }
 """The probes of the marker, by name. Probe `x` writes the condition `c/x` and the label `l-x`."""
+
+CRITERIA: dict[str, Json] = {
+    "exec": {
+        "extract": {"regex": "f(.*)e"},
+        "successWhen": {"exitCodes": [0, 2], "regex": "^fine$"},
+    },
+    "http": {
+        "extract": {"jsonPath": ".state"},
+        "successWhen": {"statusCodes": [200, 503], "regex": "fine"},
+    },
+}
+"""What half of the markers have: a good command prints "fine" and ends with 0, a bad one ends with 1; a page is 503 if it is bad."""
 
 MANY_MANAGERS = 11
 """The API server keeps ten field managers of an object, and merges the oldest."""
@@ -84,6 +106,7 @@ class NetworkProber(Prober):
     ) -> None:
         self._applications = applications
         self._runtime = runtime
+        self._entry = entry
         self._name = entry.name.partition("#")[2]
         self._timeout = entry.probe.effective_timeout_seconds
 
@@ -94,7 +117,18 @@ class NetworkProber(Prober):
         await asyncio.sleep(min(seconds, self._timeout))
         if seconds >= self._timeout:
             return failure("timed out", timed_out=True)
+        if self._entry.criteria:
+            return await self._judged(good)
         return success("fine") if good else failure("bad")
+
+    async def _judged(self, good: bool) -> ProbeResult:
+        """A page whose state is in its code and its body."""
+        criteria = criteria_of(self._entry)
+        code, state = (200, "fine") if good else (503, "bad")
+        if not criteria.allows(code, is_success=good):
+            return failure(f"{code}: {state}")
+        body = msgspec.json.encode({"state": state})
+        return await criteria.judge(Output(body, is_cut=False), UNLIMITED, math.inf)
 
 
 # Edits and faults of plans.
@@ -130,10 +164,8 @@ def _probes(random: Random, variant: int) -> Iterator[Json]:
         )
         wire["whenTerminating"] = random.choice(["Keep", "Probe"])
         wire["whenStale"] = stale.choice(["Keep", "Unknown", "Unknown"])
-        if "exec" in handler and criteria.random() < 0.5:
-            # A success prints "fine" and ends with 0, a failure ends with 1.
-            wire["extract"] = {"regex": "f(.*)e"}
-            wire["successWhen"] = {"exitCodes": [0, 2], "regex": "^fine$"}
+        if name in CRITERIA and criteria.random() < 0.5:
+            wire |= CRITERIA[name]
         yield wire
 
 
