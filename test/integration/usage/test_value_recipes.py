@@ -1,7 +1,8 @@
 """The recipes of values, by the daemon's probers, against the real programs or what they send.
 
-The metrics are those of prometheus_client, with which vLLM and most programs in Python write theirs. Redis and PostgreSQL are
-Debian's; their tests are skipped without them.
+test/data/recipes has responses as they came from Jupyter Server 2.21 and Spring Boot 3.5. The metrics are those of
+prometheus_client, with which vLLM and most programs in Python write theirs; names and labels of vLLM are those of its source
+(vllm/v1/metrics/loggers.py). Redis and PostgreSQL are Debian's; their tests are skipped without them.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from support.builders import marker_wire
 from support.cases import cases
-from support.pages import block
+from support.pages import ROOT, block
 from support.patience import PATIENCE_SECONDS
 from support.scripted_server import answering, serving
 from support.wire import Json
@@ -108,28 +109,27 @@ def response(status: int, body: bytes) -> bytes:
 
 
 def metrics(name: str, value: float, **labels: str) -> bytes:
-    """What a program with this gauge and a few others sends."""
+    """The response of a program with this gauge and a few others."""
     registry = CollectorRegistry()
     for other in ("vllm:num_requests_running", "vllm:kv_cache_usage_perc", "process_start_time"):
         Gauge(other, "Another.", registry=registry).set(1)
     gauge = Gauge(name, "The wanted one.", list(labels), registry=registry)
     (gauge.labels(*labels.values()) if labels else gauge).set(value)
-    return generate_latest(registry)
+    return response(200, generate_latest(registry))
 
 
 def models(*names: str) -> bytes:
-    """What vLLM sends for /v1/models."""
+    """The response of vLLM for /v1/models."""
     data: list[Json] = [
         {"id": name, "object": "model", "created": 1, "owned_by": "vllm", "root": name, "parent": None}
         for name in names
     ]  # fmt: skip
-    return msgspec.json.encode({"object": "list", "data": data})
+    return response(200, msgspec.json.encode({"object": "list", "data": data}))
 
 
-def notebook(kernels: int) -> bytes:
-    """What Jupyter Server sends for /api/status."""
-    status = {"connections": 0, "kernels": kernels, "last_activity": "2026-01-01T00:00:00Z"}
-    return msgspec.json.encode({**status, "started": "2026-01-01T00:00:00Z"})
+def recorded(name: str) -> bytes:
+    """A response that a program has sent."""
+    return (ROOT / "test" / "data" / "recipes" / f"{name}.http").read_bytes()
 
 
 QUEUE = "Inference: the queue as deletion cost"
@@ -139,36 +139,40 @@ JAVA = "Java: a health check that is 503 with a reason"
 WORKERS = "Workers: drain a busy one"
 WAITING = "vllm:num_requests_waiting"
 LLAMA = {"model_name": "llama", "engine": "0"}
+NOT_FOUND = (
+    "HTTP probe failed with statuscode: 404, not in statusCodes 200, 503: "
+    '{"timestamp":"2026-11-29T00:51:24.738+00:00","status":404,"error":"Not Found","path":"/actuator/nothing"}'
+)
 
 
 @cases(
-    "heading status body message marks",
-    empty_queue=(QUEUE, 200, metrics(WAITING, 0, **LLAMA), "0", {COST: "0"}),
-    queue=(QUEUE, 200, metrics(WAITING, 13, **LLAMA), "10", {COST: "10"}),
-    no_gauge=(QUEUE, 200, metrics("x", 1), f"NoValue: no sample of {WAITING}", {COST: "1000"}),
-    failing=(QUEUE, 500, b"oom", "HTTP probe failed with statuscode: 500: oom", {COST: "1000"}),
-    model=(LOADED, 200, models("meta-llama/Llama-3-8B"), "meta-llama/Llama-3-8B", {MODEL: "Llama-3-8B"}),
-    no_model=(LOADED, 200, models(), "NoValue: .data[0].id: no 0", {}),
-    idle=(NOTEBOOKS, 200, notebook(0), "0", {SAFE: "true"}),
-    kernels=(NOTEBOOKS, 200, notebook(2), ".kernels 2 > max 0", {SAFE: "false"}),
-    up=(JAVA, 200, b'{"status":"UP"}', "UP", {HEALTH: "UP"}),
+    "heading sent message marks",
+    empty_queue=(QUEUE, metrics(WAITING, 0, **LLAMA), "0", {COST: "0"}),
+    queue=(QUEUE, metrics(WAITING, 13, **LLAMA), "10", {COST: "10"}),
+    no_gauge=(QUEUE, metrics("x", 1), f"NoValue: no sample of {WAITING}", {COST: "1000"}),
+    failing=(QUEUE, response(500, b"oom"), "HTTP probe failed with statuscode: 500: oom", {COST: "1000"}),
+    model=(LOADED, models("meta-llama/Llama-3-8B"), "meta-llama/Llama-3-8B", {MODEL: "Llama-3-8B"}),
+    no_model=(LOADED, models(), "NoValue: .data[0].id: no 0", {}),
+    idle=(NOTEBOOKS, recorded("jupyter-idle"), "0", {SAFE: "true"}),
+    kernels=(NOTEBOOKS, recorded("jupyter-busy"), ".kernels 1 > max 0", {SAFE: "false"}),
+    without_token=(
+        NOTEBOOKS, recorded("jupyter-without-token"),
+        'HTTP probe failed with statuscode: 403: {"message": "Forbidden", "reason": null}', {SAFE: "false"},
+    ),
+    up=(JAVA, recorded("actuator-up"), "UP", {HEALTH: "UP"}),
     out_of_service=(
-        JAVA, 503, b'{"status":"OUT_OF_SERVICE","components":{"db":{"status":"DOWN"}}}',
-        "OUT_OF_SERVICE", {HEALTH: "OUT_OF_SERVICE"},
+        JAVA, recorded("actuator-out-of-service"), "OUT_OF_SERVICE", {HEALTH: "OUT_OF_SERVICE"},
     ),
-    no_endpoint=(
-        JAVA, 404, b'{\n "error": "Not Found"\n}',
-        'HTTP probe failed with statuscode: 404, not in statusCodes 200, 503: { "error": "Not Found" }', {HEALTH: "NONE"},
-    ),
-    busy=(WORKERS, 200, metrics("jobs_in_progress", 4), "jobs_in_progress 4 > max 0", {BUSY: "true"}),
-    drained=(WORKERS, 200, metrics("jobs_in_progress", 0), "0", {BUSY: "false"}),
-    without_jobs=(WORKERS, 200, metrics("x", 1), "0", {BUSY: "false"}),
-    empty_page=(WORKERS, 200, b"", "NoValue: the text is empty", {}),
+    no_endpoint=(JAVA, recorded("actuator-not-found"), NOT_FOUND, {HEALTH: "NONE"}),
+    busy=(WORKERS, metrics("jobs_in_progress", 4), "jobs_in_progress 4 > max 0", {BUSY: "true"}),
+    drained=(WORKERS, metrics("jobs_in_progress", 0), "0", {BUSY: "false"}),
+    without_jobs=(WORKERS, metrics("x", 1), "0", {BUSY: "false"}),
+    empty_page=(WORKERS, response(200, b""), "NoValue: the text is empty", {}),
 )  # fmt: skip
 async def test_a_recipe_marks_the_pod_by_what_the_program_sends(
-    heading: str, status: int, body: bytes, message: str, marks: Json
+    heading: str, sent: bytes, message: str, marks: Json
 ) -> None:
-    async with serving(answering(response(status, body))) as server:
+    async with serving(answering(sent)) as server:
         assert await attempt(recipe(heading), port=server.port) == (message, marks)
 
 
