@@ -17,6 +17,7 @@ import msgspec
 from kruise_probe.api.fields import Field, Rule, Use, literal, rule
 from kruise_probe.api.meta import ApiObject, NamespacedName, Resource, as_is
 from kruise_probe.api.problems import ErrorKind, Problem, violation
+from kruise_probe.api.structs import Wire
 
 MAX_TIMEOUT_SECONDS: Final = 3600
 MAX_SECONDS: Final = 2**31 - 1
@@ -97,7 +98,7 @@ Port = Annotated[
 ]
 
 
-class ProbeAction(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class ProbeAction(Wire, frozen=True):
     """Base of the four probe actions."""
 
 
@@ -290,7 +291,7 @@ Number = Annotated[
 ]
 
 
-class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class Probe(Wire, frozen=True):
     """core/v1 Probe as on the wire. The properties return the effective numbers, with defaults and clamped to bounds.
 
     Attributes:
@@ -380,14 +381,14 @@ def _effective(number: int | None, most: int = MAX_SECONDS) -> int:
     return min(max(number or 1, 1), most)
 
 
-class _NodeMeta(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class _NodeMeta(Wire, frozen=True):
     name: str
     uid: str = ""
     resource_version: str = ""
     labels: Mapping[str, str] = {}
 
 
-class NodeWire(msgspec.Struct, frozen=True, gc=False):
+class NodeWire(Wire, frozen=True):
     """A decoded Node before `project_node`. Its annotations, which may have many kilobytes, are skipped."""
 
     metadata: _NodeMeta
@@ -423,7 +424,7 @@ def project_node(wire: NodeWire) -> Node:
     )
 
 
-class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class LeaseSpec(Wire, frozen=True):
     """Times are MicroTime strings; `lease_duration_seconds` counts from `renew_time`."""
 
     holder_identity: str | None = None

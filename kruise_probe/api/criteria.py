@@ -16,6 +16,7 @@ import msgspec
 from kruise_probe.api.fields import Field, literal, rule
 from kruise_probe.api.problems import ErrorKind
 from kruise_probe.api.reserved import MAX_PATTERN, PATTERN
+from kruise_probe.api.structs import Wire
 
 MAX_WORDS: Final = 256
 """Maximum characters of a metric's name, a path and a default."""
@@ -98,17 +99,13 @@ _STEP_FIELD: Final = Field(
 )
 
 
-class _Criteria(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of the structs below."""
-
-
 def sample_text(name: str, labels: Mapping[str, str]) -> str:
     """A sample without its value, as Prometheus writes it."""
     pairs = ", ".join([f'{label}="{value}"' for label, value in labels.items()])
     return f"{name}{{{pairs}}}" if pairs or not name else name
 
 
-class MetricSample(_Criteria, frozen=True):
+class MetricSample(Wire, frozen=True):
     """A sample in the text format of Prometheus.
 
     Attributes:
@@ -122,7 +119,7 @@ class MetricSample(_Criteria, frozen=True):
     ] = {}
 
 
-class Extract(_Criteria, frozen=True):
+class Extract(Wire, frozen=True):
     """One value of the output (exec: stdout) or body (httpGet), which is then the message of a success.
 
     Attributes:
@@ -175,7 +172,7 @@ class Extract(_Criteria, frozen=True):
         return msgspec.structs.replace(self, step=_canonical(self.step))
 
 
-class Epoch(_Criteria, frozen=True):
+class Epoch(Wire, frozen=True):
     """The term of a leader: a number in the output (exec: stdout) or body (httpGet) of a success.
 
     Attributes:
@@ -186,7 +183,7 @@ class Epoch(_Criteria, frozen=True):
     regex: Annotated[str, Field(least=1, most=MAX_PATTERN, rules=(PATTERN,))]
 
 
-class SuccessWhen(_Criteria, frozen=True):
+class SuccessWhen(Wire, frozen=True):
     """When an attempt succeeds: all clauses must hold.
 
     Attributes:

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 from sys import getsizeof
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
-import msgspec
-
 from kruise_probe.api.caches import OBJECT_BYTES, STRING_BYTES, Cache, sizes_of
 from kruise_probe.api.fields import Field, Rule, Use, each_key, errors_in, literal, rule, shape_of
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
 from kruise_probe.api.problems import ErrorKind, Problem, violation
+from kruise_probe.api.structs import Wire
 
 MAX_NAME_PART: Final = 63
 MAX_PREFIX: Final = 253
@@ -140,9 +139,7 @@ MAX_SELECTOR_ITEMS: Final = 32
 """Maximum labels, expressions, and values of one expression in a selector."""
 
 
-class LabelSelectorRequirement(
-    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False
-):
+class LabelSelectorRequirement(Wire, frozen=True):
     """metav1.LabelSelectorRequirement.
 
     Attributes:
@@ -191,7 +188,7 @@ class LabelSelectorRequirement(
     )
 
 
-class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class LabelSelector(Wire, frozen=True):
     """metav1.LabelSelector; `compile_selector` turns it into a predicate.
 
     Attributes:

@@ -4,6 +4,7 @@ Source: structured-merge-diff's fieldsV1 format.
 Differs: only condition types and the keys of labels and annotations.
 """
 
+from collections.abc import Iterable
 from sys import getsizeof, intern
 
 import msgspec
@@ -19,6 +20,7 @@ from kruise_probe.api.names import (
     NATIVE_POD_CONDITIONS,
 )
 from kruise_probe.api.pods import NOTHING_OWNED, Owned, Writers, marks_of
+from kruise_probe.api.structs import Wire
 
 SHARED_FIELDS_BYTES = 4096
 """Larger `managedFields` are of pods with many probes and change with each result: what is owned is cached, not the bytes."""
@@ -38,7 +40,7 @@ KUBELET_FIELD_MANAGER = "kubelet"
 ABSENT = msgspec.Raw()  # Raw cannot be `| None`: a JSON null arrives as the bytes `null`
 
 
-class ManagedFields(msgspec.Struct, frozen=True, gc=False, rename={"fields_v1": "fieldsV1"}):
+class ManagedFields(Wire, frozen=True):
     manager: str | None = None
     subresource: str | None = None
     fields_v1: msgspec.Raw = ABSENT
@@ -56,7 +58,7 @@ def check_keys(encoded: bytes | msgspec.Raw, mark: bytes) -> None:
         raise msgspec.ValidationError(f"has more than {MAX_KEYS} labels or annotations")
 
 
-def owned_in(entries: list[ManagedFields]) -> tuple[Owned, Owned, Owned, Writers]:
+def owned_in(entries: Iterable[ManagedFields]) -> tuple[Owned, Owned, Owned, Writers]:
     """What our manager owns, what others own, what has no owner, and who the others are.
 
     The kubelet writes neither labels nor annotations. What the API server merged from the oldest managers may have been

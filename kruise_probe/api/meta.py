@@ -20,6 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from kruise_probe.api.fields import Field
+from kruise_probe.api.structs import Wire
 
 MAX_DEPTH: Final = 100
 """Values that are nested more deeply are left out if a decoder refuses the whole. Ours have less than twenty levels."""
@@ -116,7 +117,7 @@ class HostPort(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class OwnerReference(Wire, frozen=True):
     """Reference to an owner; the garbage collector deletes the object with its owner.
 
     At most one owner of an object has `controller`. A foreground deletion of the owner waits for objects with
@@ -146,7 +147,7 @@ def with_node_owner(
     return (*others, node)
 
 
-class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class ObjectMeta(Wire, frozen=True):
     """Object metadata. Times stay strings (see `times`); `generation` changes with the spec only."""
 
     name: str = ""
@@ -163,7 +164,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class ApiObject(Wire, frozen=True):
     """Base of all kinds that keep their full metadata; implements what informers need."""
 
     metadata: ObjectMeta
@@ -186,7 +187,7 @@ class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
         return bool(self.metadata.deletion_timestamp)
 
 
-class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class Condition(Wire, frozen=True):
     """metav1.Condition.
 
     Attributes:

@@ -31,6 +31,7 @@ from kruise_probe.api.pods import (
     Pod,
     PodCondition,
 )
+from kruise_probe.api.structs import Wire
 
 SHARED_BYTES = 512
 """Longer labels or annotations are not cached: they are mostly unique to one pod."""
@@ -50,16 +51,16 @@ PORT_BYTES: Final = 256
 _NONE: frozenset[str] = frozenset()
 
 
-class _AnyObject(msgspec.Struct, frozen=True, gc=False):
+class _AnyObject(Wire, frozen=True):
     """Decodes any object; only its presence is used."""
 
 
-class ContainerPort(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class ContainerPort(Wire, frozen=True):
     container_port: int
     name: str | None = None
 
 
-class _ContainerWire(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _ContainerWire(Wire, frozen=True):
     name: str
     ports: tuple[ContainerPort, ...] = ()
     startup_probe: _AnyObject | None = None
@@ -67,7 +68,7 @@ class _ContainerWire(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     restart_policy_rules: tuple[_AnyObject, ...] = ()
 
 
-class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Meta(Wire, frozen=True):
     name: str = ""
     namespace: str | None = None
     uid: str = ""
@@ -75,14 +76,14 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     deletion_timestamp: str | None = None
     labels: msgspec.Raw = ABSENT
     annotations: msgspec.Raw = ABSENT
-    managed_fields: list[ManagedFields] = []
+    managed_fields: tuple[ManagedFields, ...] = ()
 
 
-class _ReadinessGate(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _ReadinessGate(Wire, frozen=True):
     condition_type: str
 
 
-class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Spec(Wire, frozen=True):
     node_name: str | None = None
     containers: tuple[_ContainerWire, ...] = ()
     init_containers: tuple[_ContainerWire, ...] = ()
@@ -90,21 +91,21 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     restart_policy: str | None = None
 
 
-class _Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Terminated(Wire, frozen=True):
     exit_code: int = 0
 
 
-class _ContainerState(msgspec.Struct, frozen=True, gc=False):
+class _ContainerState(Wire, frozen=True):
     terminated: _Terminated | None = None
 
 
-class _ContainerStatus(msgspec.Struct, frozen=True, gc=False):
+class _ContainerStatus(Wire, frozen=True):
     name: str
     started: bool | None = None
     state: _ContainerState | None = None
 
 
-class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Status(Wire, frozen=True):
     phase: str | None = None
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
     conditions: tuple[PodCondition, ...] = ()
@@ -124,7 +125,7 @@ _Shape = tuple[tuple[_ContainerWire, ...], tuple[_ContainerWire, ...]]
 """The containers and init containers of a pod template."""
 
 
-class PodWire(msgspec.Struct, frozen=True, gc=False):
+class PodWire(Wire, frozen=True):
     """A decoded pod before `project`."""
 
     metadata: _Meta

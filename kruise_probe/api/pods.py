@@ -14,6 +14,7 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import (
     PAUSED_ANNOTATION,
 )
+from kruise_probe.api.structs import Wire
 
 FINISHED_PHASES: Final = ("Succeeded", "Failed")
 
@@ -21,7 +22,7 @@ FINISHED_PHASES: Final = ("Succeeded", "Failed")
 NO_EXIT_CODES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-class PodCondition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class PodCondition(Wire, frozen=True):
     """A condition of a pod; times are strings as on the wire."""
 
     type: str

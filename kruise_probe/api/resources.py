@@ -10,6 +10,7 @@ from kruise_probe.api.caches import Cache, decoded_bytes
 from kruise_probe.api.core import EVENTS, LEASES, NODES, Probe
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, Resource, as_is
 from kruise_probe.api.names import GROUP, VERSION
+from kruise_probe.api.structs import Wire
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
     NodePodProbe,
@@ -27,7 +28,7 @@ Probes = tuple[ContainerProbe, ...]
 _ABSENT = msgspec.Raw(b"null")
 
 
-class _PodProbeWire(msgspec.Struct, frozen=True, gc=False):
+class _PodProbeWire(Wire, frozen=True):
     """An entry. Current CRDs require the IP, but an older entry without one must not make the object undecodable."""
 
     name: str
@@ -37,14 +38,14 @@ class _PodProbeWire(msgspec.Struct, frozen=True, gc=False):
     probes: msgspec.Raw = _ABSENT
 
 
-class _ProbeNames(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class _ProbeNames(Wire, frozen=True):
     """The names of an entry that does not decode."""
 
     name: str
     container_name: str
 
 
-class _SpecWire(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class _SpecWire(Wire, frozen=True):
     pod_probes: tuple[_PodProbeWire, ...] = ()
 
 

@@ -35,6 +35,7 @@ from kruise_probe.api.reserved import (
     MAX_PATTERN,
     PATTERN,
 )
+from kruise_probe.api.structs import Wire
 
 _encode = msgspec.json.Encoder().encode
 
@@ -80,11 +81,7 @@ class WhenStale(StrEnum):
     KEEP = "Keep"
 
 
-class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Common options of the structs below. `gc=False` is safe: they are trees without cycles."""
-
-
-class MessageValue(_Wire, frozen=True):
+class MessageValue(Wire, frozen=True):
     """A label or annotation whose value is extracted from the message of the result. Kruise's CRD prunes it.
 
     Attributes:
@@ -108,7 +105,7 @@ class MessageValue(_Wire, frozen=True):
     )
 
 
-class MarkerPolicy(_Wire, frozen=True):
+class MarkerPolicy(Wire, frozen=True):
     """What to write to the pod in `state`; keys that only the policies of other states name are removed.
 
     Attributes:
@@ -149,7 +146,7 @@ class MarkerPolicy(_Wire, frozen=True):
     )
 
 
-class Exclusive(_Wire, frozen=True):
+class Exclusive(Wire, frozen=True):
     """Whose role this is: of the pods of the marker, one carries the labels and annotations of Succeeded.
 
     Attributes:
@@ -240,7 +237,7 @@ _FITS: Final = (
 )
 
 
-class ContainerProbe(_Wire, frozen=True):
+class ContainerProbe(Wire, frozen=True):
     """What to run in a container: in a NodePodProbe, where `name` is `<marker>#<probe>` (`names.ProbeName`), and in a marker.
 
     A new option of an attempt is a field here, beside `probe`. Whatever decides about attempts takes the whole entry.
@@ -558,7 +555,7 @@ _GROUPS: Final = rule(
 )
 
 
-class PodProbeMarkerSpec(_Wire, frozen=True):
+class PodProbeMarkerSpec(Wire, frozen=True):
     """Which pods are probed, and how.
 
     Attributes:
@@ -595,7 +592,7 @@ class PodProbeMarkerSpec(_Wire, frozen=True):
     )
 
 
-class PodProbeMarkerStatus(_Wire, frozen=True):
+class PodProbeMarkerStatus(Wire, frozen=True):
     """The first two fields are Kruise's; the others are ours and pruned by Kruise's CRD.
 
     Attributes:
@@ -655,7 +652,7 @@ class PodProbeMarker(ApiObject, frozen=True):
         return self.status.conditions if self.status is not None else ()
 
 
-class PodProbe(_Wire, frozen=True):
+class PodProbe(Wire, frozen=True):
     """All probes of one pod. Kruise's CRD requires `IP`, so it is written even if empty.
 
     Attributes:
@@ -673,7 +670,7 @@ class PodProbe(_Wire, frozen=True):
     probes: tuple[ContainerProbe, ...] = ()
 
 
-class NodePodProbeSpec(_Wire, frozen=True):
+class NodePodProbeSpec(Wire, frozen=True):
     """What a node probes.
 
     Attributes:
@@ -683,7 +680,7 @@ class NodePodProbeSpec(_Wire, frozen=True):
     pod_probes: tuple[PodProbe, ...] = ()
 
 
-class ContainerProbeState(_Wire, frozen=True):
+class ContainerProbeState(Wire, frozen=True):
     """The newest published result of one probe.
 
     `container_id`, `probe_hash` and `message_shortened` are our additions (Kruise's CRD prunes them). A restarted daemon
@@ -705,14 +702,14 @@ class ContainerProbeState(_Wire, frozen=True):
     epoch: int | None = None
 
 
-class PodProbeStatus(_Wire, frozen=True):
+class PodProbeStatus(Wire, frozen=True):
     name: str
     namespace: str
     uid: str
     probe_states: tuple[ContainerProbeState, ...] = ()
 
 
-class NodePodProbeStatus(_Wire, frozen=True):
+class NodePodProbeStatus(Wire, frozen=True):
     """`pods` and `last_probe_time` are for `kubectl get`: the number of pods to probe, and the time of the newest result.
 
     Attributes:

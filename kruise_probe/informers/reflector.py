@@ -292,7 +292,7 @@ class Reflector(Generic[T]):
         self._record_activity()
 
     def _record_activity(self) -> None:
-        self._active_at = asyncio.get_running_loop().time()
+        self._active_at = loop_time()
         self.last_error = ""
         self._outage.record_response()
 

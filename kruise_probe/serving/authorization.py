@@ -15,6 +15,7 @@ import msgspec
 from cachetools import TLRUCache
 
 from kruise_probe.api.errors import ConnectionFailed, KubeError
+from kruise_probe.api.times import loop_time
 from kruise_probe.serving.http_server import HttpHandler
 from kruise_probe.wire.requests import HttpRequest, HttpResponse
 
@@ -76,7 +77,7 @@ class MetricsGuard:
         self._post: Post | None = None
         self._handler = handler
         self._decisions: TLRUCache[bytes, Decision] = TLRUCache(
-            MAX_CACHED, ttu=_kept_until, timer=lambda: asyncio.get_running_loop().time()
+            MAX_CACHED, ttu=_kept_until, timer=loop_time
         )
         self._in_flight: dict[bytes, asyncio.Lock] = {}
         self._review_slots = asyncio.Semaphore(MAX_REVIEWS)
@@ -104,7 +105,7 @@ class MetricsGuard:
                 decision = self._decisions.get(digest)
                 if decision is None:
                     decision = await self._review_unknown(token, path)
-                elif decision.until <= asyncio.get_running_loop().time():
+                elif decision.until <= loop_time():
                     decision = await self._review(token, path)
                 if decision.status != 503:
                     self._decisions[digest] = decision
@@ -127,7 +128,6 @@ class MetricsGuard:
             asyncio.get_running_loop().call_later(HOLD_SECONDS, self._review_slots.release)
 
     async def _review(self, token: str, path: str) -> Decision:
-        time = asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(REVIEW_SECONDS):
                 authentication = await self._send(
@@ -137,7 +137,7 @@ class MetricsGuard:
                 )
                 if not authentication.authenticated:
                     text = f"the API server rejected the bearer token; {_REMEDY}"
-                    return Decision(401, text, time() + DENIED_SECONDS)
+                    return Decision(401, text, loop_time() + DENIED_SECONDS)
                 user = authentication.user
                 access = await self._send(
                     "authorization",
@@ -153,12 +153,12 @@ class MetricsGuard:
             text = f"cannot check the bearer token with the API server: {reason}; try again"
             return Decision(503, text, 0.0)
         if access.allowed and not access.denied:
-            return Decision(200, "", time() + ALLOWED_SECONDS)
+            return Decision(200, "", loop_time() + ALLOWED_SECONDS)
         text = (
             f'user "{user.username}" cannot get path "{path}"; bind it to the ClusterRole '
             "kruise-probe-metrics-reader"
         )
-        return Decision(403, text, time() + DENIED_SECONDS)
+        return Decision(403, text, loop_time() + DENIED_SECONDS)
 
     async def _send(self, group: str, kind: str, **spec: Any) -> _ReviewStatus:
         if self._post is None:

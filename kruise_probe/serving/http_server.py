@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from kruise_probe.api.times import utc_now
+from kruise_probe.api.times import loop_time, utc_now
 from kruise_probe.serving.sockets import BindAddress, ConnectionStream, ServerTls, listen
 from kruise_probe.wire.requests import (
     END_OF_HEAD,
@@ -262,7 +262,7 @@ class HttpServer:
             del self._connections[connection]
             self._connections[connection] = None
             connection.stage = stage
-            connection.since = asyncio.get_running_loop().time()
+            connection.since = loop_time()
 
     def _close(self, connection: _Connection) -> None:
         """Remove the connection from the count now; its socket is closed when its task ends."""

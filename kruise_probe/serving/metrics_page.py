@@ -13,6 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Metric, disable_creat
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from kruise_probe.api.times import loop_time
 from kruise_probe.wire.requests import HttpRequest, HttpResponse
 
 # Go's client has no `_created` series; without them the metric names match and are half as many.
@@ -38,13 +39,12 @@ class MetricsHandler:
 
     async def __call__(self, request: HttpRequest) -> HttpResponse:
         async with self._rendering:
-            time = asyncio.get_running_loop().time
-            began = time()
+            began = loop_time()
             if began >= self._fresh_until:
                 self._page = await self._render()
-                took = time() - began
+                took = loop_time() - began
                 fresh = min(max(FRESH_SECONDS, took / MAX_SHARE), MAX_FRESH_SECONDS)
-                self._fresh_until = time() + fresh
+                self._fresh_until = loop_time() + fresh
             return HttpResponse(body=self._page, content_type=_CONTENT_TYPE)
 
     async def _render(self) -> bytes:

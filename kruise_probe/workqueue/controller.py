@@ -101,28 +101,26 @@ class Controller(Generic[K]):
 
     async def _work(self) -> None:
         bind_contextvars(controller=self.name)  # each task has its own context
-        time = asyncio.get_running_loop().time
         while True:
             key, priority = await self._queue.get()
             self._metrics.active_workers.inc()
-            started_at = time()
+            started_at = loop_time()
             try:
                 if started_at >= self._slice_ends_at:
                     await self._begin_slice()
-                    started_at = time()
+                    started_at = loop_time()
                 await self._handle(key, priority, started_at)
             finally:
                 self._queue.done(key)
                 self._metrics.active_workers.dec()
-                self._metrics.seconds.observe(time() - started_at)
+                self._metrics.seconds.observe(loop_time() - started_at)
 
     async def _begin_slice(self) -> None:
         """Wait for the next pass of the event loop, in turns with the other workers."""
-        time = asyncio.get_running_loop().time
         async with self._turn:
-            if time() >= self._slice_ends_at:
+            if loop_time() >= self._slice_ends_at:
                 await asyncio.sleep(0)
-                self._slice_ends_at = time() + SLICE_SECONDS
+                self._slice_ends_at = loop_time() + SLICE_SECONDS
 
     async def _handle(self, key: K, priority: Priority, started_at: float) -> None:
         bind_contextvars(

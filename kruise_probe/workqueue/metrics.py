@@ -7,7 +7,6 @@ Source: controller-runtime pkg/internal/metrics/workqueue.go and pkg/internal/co
 Differs: classic histograms only; the age of unfinished work is computed at each scrape, not every 500 ms.
 """
 
-import asyncio
 import collections
 from collections.abc import Iterator
 from typing import Any, Final
@@ -23,6 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from kruise_probe.api.histogram import DurationHistogram
+from kruise_probe.api.times import loop_time
 from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.turns import Priority
 
@@ -109,7 +109,7 @@ def _add_durations(
 
 def _loop_time() -> float:
     try:
-        return asyncio.get_running_loop().time()
+        return loop_time()
     except RuntimeError:
         return 0.0
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 from kruise_probe.api.histogram import DurationHistogram
+from kruise_probe.api.times import loop_time
 from kruise_probe.workqueue.retries import (
     OVERALL_BURST,
     OVERALL_RETRIES_PER_SECOND,
@@ -95,7 +96,7 @@ class WorkQueue(Generic[K]):
         if current is None:
             self.dirty[key] = priority
             self.adds += 1
-            self._added_at[key] = asyncio.get_running_loop().time()
+            self._added_at[key] = loop_time()
             if key not in self.processing:
                 self._ready.push(key, priority)
                 self._wake()
@@ -150,14 +151,12 @@ class WorkQueue(Generic[K]):
     ) -> None:
         """Add `key` after its backoff, or `at_least_seconds` if that is longer, once it has a token for retries.
 
-        The backoff doubles with each call until `forget`. A key with a pending delay needs no token; of its two delays, the
-        one that ends first is kept.
+        The backoff doubles with each call until `forget`. Of two delays of a key, the one that ends first is kept.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         seconds = max(backoff_seconds(failures), at_least_seconds)
-        then = self._add_delayed if key in self.delayed else self._retry
-        self._delay(key, seconds, priority, then)
+        self._delay(key, seconds, priority, self._retry)
 
     def forget(self, key: K) -> None:
         """Reset the backoff of `key`. A pending delay is kept."""
@@ -171,7 +170,7 @@ class WorkQueue(Generic[K]):
         """Wait for the next key and return it with its priority. The caller must call `done` with it."""
         while (key := self._ready.pop(self._may_hold)) is None:
             await self._wait()
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         self.processing[key] = now
         group = self._group_of(key)
         self._held[group] = self._held.get(group, 0) + 1
@@ -190,7 +189,7 @@ class WorkQueue(Generic[K]):
         held = self._held.pop(group)
         if held > 1:
             self._held[group] = held - 1
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         self.work_duration.observe(now - started_at)
         priority = self.dirty.get(key)
         if priority is not None:

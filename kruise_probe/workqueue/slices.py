@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Generator
 from typing import Final, TypeVar
 
+from kruise_probe.api.times import loop_time
+
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
@@ -30,15 +32,14 @@ class Slices:
 
     async def run(self, steps: Steps[T]) -> T:
         """Run the steps, each in a pass of the event loop of its own, and return the result."""
-        time = asyncio.get_running_loop().time
         while True:
             async with self._turn:
-                started_at = time()
+                started_at = loop_time()
                 try:
                     next(steps)
                 except StopIteration as end:
                     result: T = end.value
-                    if time() - started_at >= SHORT_SECONDS:
+                    if loop_time() - started_at >= SHORT_SECONDS:
                         await asyncio.sleep(0)  # holds the turn until the next pass
                     return result
                 await asyncio.sleep(0)
