@@ -1,6 +1,6 @@
 """Writes docs/pictures/playground.svg: runs the playground for half a minute, and draws what its screen shows.
 
-docs/pictures/architecture.svg is drawn by hand.
+docs/pictures/architecture.svg is drawn by hand; icon.png is icon.svg, for chats and forums, which show no SVG.
 """
 
 import io

@@ -38,11 +38,11 @@ NARROW_CELLS = """
   .filter(each => each.innerText.length > 20 && each.getBoundingClientRect().width < 90 && each.getBoundingClientRect().height > 150)
   .map(each => each.innerText.slice(0, 60))
 """
-# No cell, no table and no entry of the contents hides its end. On a desktop no diagram does either.
-CUT = f"""
+# No cell, no table, no diagram and no entry of the contents hides its end.
+CUT = """
 [...document.querySelectorAll("article :is(td, th, .md-typeset__scrollwrap, pre:not(:has(.gp)) code), .md-ellipsis")]
   .filter(each => each.scrollWidth > each.clientWidth + 1)
-  .filter(each => !each.matches("code") || innerWidth >= {DESKTOP} && /[─│┌▶]/.test(each.innerText))
+  .filter(each => !each.matches("code") || /[─│┌▶]/.test(each.innerText))
   .map(each => each.innerText.slice(0, 60))
 """
 # A name in the contents that is on two lines, although there was room for the whole of it on one.
@@ -186,11 +186,17 @@ async def test_the_search_finds_a_page_by_a_word_in_it(
     await site.browser.until(f"{SEARCH}('a[href*={found}]').length")
 
 
-async def test_a_page_has_copy_buttons_an_edit_link_and_versions_releases_first(site: Site) -> None:
+async def test_a_page_has_copy_buttons_an_edit_link_a_picture_and_versions_releases_first(
+    site: Site,
+) -> None:
     await site.browser.open(site.page("install"), DESKTOP)
     assert await site.browser.until("document.querySelectorAll('.tabbed-block button').length") == 6
     edit = await site.browser.evaluate("document.querySelector('a[rel=edit]').href")
     assert edit == "https://github.com/kruise-probe/kruise-probe/edit/main/docs/install.md"
+    picture = "document.querySelector('meta[property=\"og:image\"]').content"
+    path = urlsplit(await site.browser.evaluate(picture)).path
+    assert path.endswith(".png")
+    assert (site.folder / path.removeprefix(f"{PREFIX}/")).is_file()
     menu = (
         "[...document.querySelectorAll('.md-version__link')].map(each => each.textContent.trim())"
     )

@@ -1,4 +1,4 @@
-"""The tests and files that test/README.md names exist."""
+"""The tests and files that test/README.md names exist, and the start page of the site is README.md."""
 
 import re
 from pathlib import Path
@@ -20,3 +20,14 @@ def test_every_test_that_is_named_exists() -> None:
         if f"def {name}(" not in (TESTS / file).read_text()
     ]
     assert absent == []
+
+
+def test_the_start_page_is_the_readme_up_to_its_installation() -> None:
+    root = TESTS.parent
+    text = (root / "README.md").read_text()
+    shown = re.search(r"^Scale in .*(?=## Install it)", text, re.MULTILINE | re.DOTALL)
+    assert shown
+    page = shown[0].replace("](docs/", "](")
+    linked = re.sub(r"!\[.*?\]\((.*?)\)", r"[\g<0>](\1)", page)
+    assert linked in (root / "docs/index.md").read_text()
+    assert len(text.splitlines()) <= 120
