@@ -1,9 +1,14 @@
 """Checks across files: what is reported, and what may be in the cluster although no file has it."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from support.cases import cases
-from support.linting import lint_paths, lint_texts
+from support.linting import DATA, lint_paths, lint_texts
+from support.tables import load_table
+from support.wire import Json
 
 from kruise_probe.lint.findings import Rule
 
@@ -46,51 +51,19 @@ def pods(
     return f"\napiVersion: apps/v1\nkind: Deployment\nmetadata: {metadata}\nspec: {{template: {template}}}\n"
 
 
-GATE = ", readinessGates: [{conditionType: %s}]"
-WEB = pods(labels="{app: web}")
+def made(of: Callable[..., str]) -> Callable[[Json], str]:
+    """A tag of the table: `of` with its fields, which are written as YAML in one line."""
 
-SILENT = {
-    "no-pods-in-the-files": [marker()],
-    "container-exists": [marker(), pods()],
-    "pods-of-other-namespaces": [marker(namespace="games"), pods(namespace="web")],
-    "namespace-may-be-set-later": [marker(container="x", namespace="games"), pods()],
-    "label-of-a-controller": [marker(selector="{matchLabels: {app: game, pod-template-hash: abc}}"), pods()],
-    "label-that-a-probe-writes": [
-        marker(labels="{ready: 'yes'}"),
-        marker("other", selector="{matchLabels: {app: game, ready: 'yes'}}", condition="a/b"),
-        pods(),
-    ],
-    "custom-resource-may-have-the-pods": [
-        marker(selector="{matchLabels: {app: redis}}"),
-        WEB,
-        "apiVersion: redis.example.com/v1\nkind: RedisCluster\nmetadata: {name: a}\n",
-    ],
-    "unreadable-file-may-have-the-pods": [marker(selector="{matchLabels: {app: redis}}"), WEB, "apiVersion: v1\nkind: [\n"],
-    "container-of-a-mesh": [marker(container="istio-proxy"), pods()],
-    "container-of-a-sidecar-set": [
-        marker(container="log"),
-        pods(),
-        "apiVersion: apps.kruise.io/v1alpha1\nkind: SidecarSet\nmetadata: {name: a}\nspec: {containers: [{name: log}]}\n",
-    ],
-    "sidecar": [marker(container="log"), pods(more=", initContainers: [{name: log, restartPolicy: Always}]")],
-    "container-in-one-of-two-workloads": [marker(container="a"), pods(), pods(containers="[{name: a}]")],
-    "port-in-one-of-two-workloads": [marker(probe="{tcpSocket: {port: http}}"), pods(), pods(containers="[{name: server}]")],
-    "gate-of-a-load-balancer": [marker(), pods(more=GATE % "target-health.elbv2.k8s.aws/k8s-game")],
-    "gate-of-another-load-balancer": [marker(), pods(more=GATE % "cloud.google.com/load-balancer-neg-ready")],
-    "gate-of-kruise": [marker(), pods(more=GATE % "InPlaceUpdateReady")],
-    "gate-that-is-written": [marker(), pods(more=GATE % "game.example.com/idle")],
-    "gate-without-markers": [pods(more=GATE % "game.example.com/idle")],
-    "same-label-on-other-pods": [
-        marker(labels="{a: b}"),
-        marker("other", selector="{matchLabels: {app: web}}", labels="{a: b}", condition="a/b"),
-    ],
-    "same-marker-twice": [marker(labels="{a: b}"), marker(labels="{a: b}")],
-    "same-names-in-two-namespaces": [marker(namespace="a"), marker("other", namespace="b")],
-    "template-without-labels": [marker(selector="{matchLabels: {app: game}, x: y}"), pods(labels="{}")],
-}  # fmt: skip
+    def make(fields: Json) -> str:
+        return of(**{k: v if isinstance(v, str) else json.dumps(v) for k, v in fields.items()})
+
+    return make
 
 
-@cases("texts", **SILENT)
+TABLE = load_table(DATA / "across.yaml", {"marker": made(marker), "pods": made(pods)})
+
+
+@pytest.mark.parametrize("texts", TABLE["silent"].values(), ids=TABLE["silent"])
 def test_what_may_be_right_is_not_reported(texts: list[str]) -> None:
     across = {Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_GATE, Rule.CONFLICT}
     found = [each for each in lint_texts(*texts).findings if each.rule in across]
@@ -98,49 +71,11 @@ def test_what_may_be_right_is_not_reported(texts: list[str]) -> None:
     assert found == []
 
 
-WRONG = {
-    "no-pod": (
-        [marker(selector="{matchLabels: {app: shop}}"), pods()],
-        "1.yaml", Rule.NO_POD, "the closest is Deployment game: the selector requires app=shop, but the pod has app=game; correct the selector",
-    ),
-    "no-pod-by-expression": (
-        [marker(selector="{matchExpressions: [{key: app, operator: NotIn, values: [game]}]}"), pods()],
-        "1.yaml", Rule.NO_POD, "the selector requires app!=game",
-    ),
-    "container-in-no-workload": (
-        [marker(container="x"), pods(), pods(containers="[{name: w}]")],
-        "1.yaml", Rule.NO_CONTAINER, "has no container 'x', only server; correct containerName",
-    ),
-    "container-without-ports": (
-        [marker(probe="{tcpSocket: {port: game}}"), pods(containers="[{name: server}]")],
-        "1.yaml", Rule.NO_PORT, "has no port 'game', only ports without a name; write the name or the number",
-    ),
-    "gate-of-a-marker-for-other-pods": (
-        [marker(selector="{matchLabels: {app: web}}"), WEB, pods(more=GATE % "game.example.com/idle")],
-        "3.yaml", Rule.READINESS_GATE, "only PodProbeMarker game writes game.example.com/idle, but it does not select these pods",
-    ),
-    "misspelled-gate": ([marker(condition="warm"), pods(more=GATE % "wram")], "2.yaml", Rule.READINESS_GATE, "Did you mean 'warm'?"),
-    "selector-within-another": (
-        [marker("a"), marker("b", selector="{matchLabels: {app: game, tier: x}}")],
-        "2.yaml", Rule.CONFLICT, "condition type 'game.example.com/idle' is also written by probe 'a' of PodProbeMarker a (1.yaml:8)",
-    ),
-    "two-selectors-of-one-template": (
-        [
-            marker("a", labels="{x: w}", condition="a/a"),
-            marker("b", selector="{matchLabels: {tier: x}}", labels="{x: z}", condition="a/b"),
-            pods(labels="{app: game, tier: x}"),
-        ],
-        "2.yaml", Rule.CONFLICT, "or add a label to the selector tier=x that these pods do not have",
-    ),
-}  # fmt: skip
+@pytest.mark.parametrize("row", TABLE["wrong"].values(), ids=TABLE["wrong"])
+def test_what_is_certainly_wrong_is_reported_once(row: Json) -> None:
+    (finding,) = lint_texts(*row["files"]).findings
 
-
-@cases("texts file rule message", **WRONG)
-def test_what_is_certainly_wrong_is_reported_once(
-    texts: list[str], file: str, rule: Rule, message: str
-) -> None:
-    (finding,) = lint_texts(*texts).findings
-
+    file, rule, message = row["finding"]
     assert (finding.file, finding.rule) == (file, rule)
     assert message in finding.message
 
