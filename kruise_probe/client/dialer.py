@@ -16,7 +16,8 @@ import re
 import socket
 import ssl
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -160,16 +161,9 @@ class Dialer:
     async def _open_tunnel(self, connection: HttpConnection, proxy: HostPort) -> None:
         failed = f"cannot connect to {self.server} through the proxy {proxy}"
         request = f"CONNECT {self.server} HTTP/1.1\r\nHost: {self.server}\r\n{self.proxy_authorization}\r\n"
-        try:
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
-                connection.send(request.encode(), tunnel=True)
-                status = (await connection.read_header()).status
-        except TimeoutError as error:
-            raise ConnectionFailed(
-                f"{failed}: the proxy did not respond within {HANDSHAKE_SECONDS:g} s"
-            ) from error
-        except ConnectionFailed as error:
-            raise ConnectionFailed(f"{failed}: {error}") from error
+        async with _step(failed, "the proxy did not respond", HANDSHAKE_SECONDS):
+            connection.send(request.encode(), tunnel=True)
+            status = (await connection.read_header()).status
         if not 200 <= status < 300:
             raise ConnectionFailed(f"{failed}: the proxy responded with status {status}")
         if not connection.usable:
@@ -181,24 +175,41 @@ def in_turns(addresses: Sequence[Address], failed_at: Mapping[Address, float]) -
     return sorted(addresses, key=lambda address: failed_at.get(address, -math.inf))
 
 
+@asynccontextmanager
+async def _step(failed: str, late: str, seconds: float) -> AsyncIterator[None]:
+    """A step of dialing, with its deadline. `failed` and `late` are texts for errors.
+
+    Raises:
+        TlsRefused, ConnectionFailed: the step failed, or was late.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise ConnectionFailed(f"{failed}: {late} within {seconds:g} s") from error
+    except ssl.SSLError as error:
+        raise TlsRefused(f"{failed}: {reason_of(error)}") from error
+    except (OSError, ConnectionFailed) as error:
+        reason = reason_of(error)
+        code = getattr(error, "errno", None) or 0
+        if code > 0:
+            reason = os.strerror(code)  # asyncio's own text has the address
+        raise ConnectionFailed(f"{failed}: {reason}") from error
+
+
 async def _resolve(peer: HostPort) -> list[Address]:
     """The addresses of a name, or the IP address itself."""
     if ":" in peer.host or peer.host.replace(".", "").isdigit():
         return [(peer.host, peer.port)]
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            found = await asyncio.get_running_loop().getaddrinfo(
-                peer.host, peer.port, type=socket.SOCK_STREAM
-            )
-    except TimeoutError as error:
-        raise ConnectionFailed(
-            f"cannot connect to {peer}: no response of DNS within {CONNECT_SECONDS:g} s"
-        ) from error
-    except OSError as error:
-        raise ConnectionFailed(
-            f"cannot connect to {peer}: {error.strerror or reason_of(error)}"
-        ) from error
-    return list(dict.fromkeys((str(info[4][0]), int(info[4][1])) for info in found))
+    async with _step(f"cannot connect to {peer}", "no response of DNS", CONNECT_SECONDS):
+        found = await asyncio.get_running_loop().getaddrinfo(
+            peer.host, peer.port, type=socket.SOCK_STREAM
+        )
+    addresses: dict[Address, None] = {}
+    for info in found:
+        host, port = info[4][:2]
+        addresses[str(host), int(port)] = None
+    return list(addresses)
 
 
 async def _finished(
@@ -226,20 +237,12 @@ def _merged(failures: Sequence[ConnectionFailed]) -> ConnectionFailed:
 
 async def _connect(connection: HttpConnection, peer: HostPort, address: Address) -> None:
     host, port = address
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            transport, _ = await asyncio.get_running_loop().create_connection(
-                lambda: connection, host, port
-            )
+    async with _step(f"cannot connect to {peer}", "no TCP connection", CONNECT_SECONDS):
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            lambda: connection, host, port
+        )
         for option in _KEEPALIVE:
             transport.get_extra_info("socket").setsockopt(*option)
-    except TimeoutError as error:
-        raise ConnectionFailed(
-            f"cannot connect to {peer}: no TCP connection within {CONNECT_SECONDS:g} s"
-        ) from error
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else reason_of(error)
-        raise ConnectionFailed(f"cannot connect to {peer}: {reason}") from error
     connection.address = address
 
 
@@ -248,30 +251,15 @@ async def _start_tls(
 ) -> None:
     """Do the TLS handshake and switch the connection to TLS."""
     failed = f"cannot connect to {peer}"
-    closed = f"{failed}: the connection was closed during the TLS handshake"
-    below = connection.transport
-    if below is None:
-        raise ConnectionFailed(closed)
-    try:
-        transport = await asyncio.get_running_loop().start_tls(
-            below,
-            connection,
-            context,
-            server_hostname=name,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-        )
-    except ssl.SSLError as error:
-        raise TlsRefused(f"{failed}: {reason_of(error)}") from error
-    except ConnectionAbortedError as error:
-        raise ConnectionFailed(
-            f"{failed}: no TLS handshake within {HANDSHAKE_SECONDS:g} s"
-        ) from error
-    except ConnectionResetError as error:
-        raise TlsRefused(closed) from error
-    except OSError as error:
-        raise ConnectionFailed(f"{failed}: {reason_of(error)}") from error
-    if transport is None or connection.transport is None:  # lost right after the handshake
-        raise TlsRefused(closed)
+    transport = None
+    async with _step(failed, "no TLS handshake", HANDSHAKE_SECONDS):
+        if connection.transport is not None:
+            with suppress(ConnectionResetError):
+                transport = await asyncio.get_running_loop().start_tls(
+                    connection.transport, connection, context, server_hostname=name
+                )
+    if transport is None or connection.transport is None:  # perhaps lost right after the handshake
+        raise TlsRefused(f"{failed}: the connection was closed during the TLS handshake")
     connection.connection_made(transport)
 
 

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 from kruise_probe.api.meta import NamespacedName
 
 JSON: Final = "application/json"
+REQUEST_SECONDS: Final = 30.0
+"""Deadline of every request except a watch, and of opening a watch."""
 WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 METADATA_ONLY: Final = (
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -45,6 +47,7 @@ class Request(NamedTuple):
         compressed: True if the response may be large. It is then requested with gzip.
         streams: True for a watch, and for a stream of a pod.
         upgrade: header lines that request another protocol. A stream of its bytes follows the response.
+        deadline_seconds: from the begin to the response; of a large body from its last progress.
         on_sent: called with the connection in the step that writes the request to it.
     """
 
@@ -57,6 +60,7 @@ class Request(NamedTuple):
     compressed: bool = False
     streams: bool = False
     upgrade: str = ""
+    deadline_seconds: float = REQUEST_SECONDS
     on_sent: Callable[..., None] | None = None
 
     @property

@@ -35,16 +35,13 @@ from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.cluster_config import ClusterConfig
 from kruise_probe.client.connection import ConnectionBroken, TlsRefused
 from kruise_probe.client.pool import Pool
-from kruise_probe.client.request import JSON, PatchType, Request
+from kruise_probe.client.request import JSON, REQUEST_SECONDS, PatchType, Request
 from kruise_probe.client.retries import wait_or_raise
 from kruise_probe.client.transport import Response, Transport
 from kruise_probe.client.uploads import LARGE_BYTES, Uploads
 from kruise_probe.client.watch import WatchStream
 
 T = TypeVar("T", bound=KubeObject)
-
-REQUEST_SECONDS: Final = 30.0
-"""Deadline of every request except a watch, and of opening a watch."""
 
 MAX_RECONNECTS: Final = 2
 """Maximum immediate retries of a repeatable request after its connection broke. The pool may have several
@@ -204,6 +201,7 @@ class RestClient:
         body: bytes,
         *,
         subresource: str = "",
+        deadline_seconds: float = REQUEST_SECONDS,
     ) -> ObjectMeta:
         """Update the object. Request and return only metadata, which saves the encoding of a large object.
 
@@ -217,6 +215,7 @@ class RestClient:
             JSON,
             repeatable=False,
             metadata_only=True,
+            deadline_seconds=deadline_seconds,
         )
         response = await self.send(request)
         return (await _checked(request, _metadata_decoder.decode, response, key)).metadata
@@ -272,11 +271,11 @@ class RestClient:
 
         Raises:
             ApiError: the server returned an error.
-            ConnectionFailed: no usable response within `REQUEST_SECONDS`; for a large body, after its last progress.
+            ConnectionFailed: no usable response within the deadline; for a large body, after its last progress.
         """
         if self._uploads.slow:
             await self._uploads.until_sent(request)
-        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        deadline = asyncio.get_running_loop().time() + request.deadline_seconds
         try:
             async with asyncio.timeout_at(deadline) as timeout:
                 if request.body is None or len(request.body) < LARGE_BYTES:
@@ -285,7 +284,7 @@ class RestClient:
                     return await self._send_until(deadline, large)
         except TimeoutError as error:
             raise NoResponse(
-                f"{request}: {self.config.server} did not respond within {REQUEST_SECONDS:g} s"
+                f"{request}: {self.config.server} did not respond within {request.deadline_seconds:g} s"
             ) from error
 
     async def _send_until(self, deadline: float, request: Request) -> Response:

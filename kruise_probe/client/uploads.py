@@ -8,10 +8,9 @@ Source: none in client-go, whose HTTP/2 connection is closed only if a ping is n
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import structlog
 
@@ -31,25 +30,6 @@ MAX_WRITE_SECONDS: Final = 60.0
 
 LOOK_SECONDS: Final = 1.0
 """How often progress is measured. A write that takes longer is slow."""
-
-
-class _Deadline(NamedTuple):
-    timeout: asyncio.Timeout
-    seconds: float
-
-
-_of_caller: ContextVar[_Deadline | None] = ContextVar("write deadline", default=None)
-
-
-@asynccontextmanager
-async def write_deadline(seconds: float) -> AsyncIterator[None]:
-    """As `asyncio.timeout`, but while a large write inside makes progress, the time counts from there."""
-    async with asyncio.timeout(seconds) as timeout:
-        token = _of_caller.set(_Deadline(timeout, seconds))
-        try:
-            yield
-        finally:
-            _of_caller.reset(token)
 
 
 def seconds_left(unsent: int, *, size: int, seconds: float, passed: float) -> float:
@@ -79,12 +59,7 @@ class Uploads:
     @contextmanager
     def following(self, request: Request, timeout: asyncio.Timeout) -> Iterator[Request]:
         """Yield the request to send. `timeout` is the deadline of the request; it is extended with progress."""
-        seconds = (timeout.when() or 0.0) - asyncio.get_running_loop().time()
-        deadlines = [_Deadline(timeout, seconds)]
-        caller = _of_caller.get()
-        if caller is not None:
-            deadlines.append(caller)
-        upload = _Upload(self, len(request.body or b""), deadlines)
+        upload = _Upload(self, request, timeout)
         try:
             yield request._replace(on_sent=upload.begin)
         finally:
@@ -118,12 +93,13 @@ class Uploads:
 class _Upload:
     """One large write."""
 
-    def __init__(self, uploads: Uploads, size: int, deadlines: list[_Deadline]) -> None:
+    def __init__(self, uploads: Uploads, request: Request, timeout: asyncio.Timeout) -> None:
         self._uploads = uploads
-        self._size = size
-        self._deadlines = deadlines
+        self._size = len(request.body or b"")
+        self._timeout = timeout
+        self._seconds = request.deadline_seconds
         self._began_at = asyncio.get_running_loop().time()
-        self._unsent = size
+        self._unsent = self._size
         self._received = 0
         self._next_look: asyncio.TimerHandle | None = None
 
@@ -158,9 +134,11 @@ class _Upload:
 
     def _extend(self) -> None:
         now = asyncio.get_running_loop().time()
-        for timeout, seconds in self._deadlines:
-            left = seconds_left(
-                self._unsent, size=self._size, seconds=seconds, passed=now - self._began_at
-            )
-            if not timeout.expired():
-                timeout.reschedule(now + left)
+        left = seconds_left(
+            self._unsent,
+            size=self._size,
+            seconds=self._seconds,
+            passed=now - self._began_at,
+        )
+        if not self._timeout.expired():
+            self._timeout.reschedule(now + left)

@@ -28,7 +28,6 @@ from kruise_probe.api.v1alpha1 import (
 )
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
-from kruise_probe.client.uploads import write_deadline
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.desired import DesiredProbe
 from kruise_probe.daemon.status import (
@@ -45,7 +44,7 @@ GATHER_SECONDS: Final = 0.1
 """Least time between the starts of two writes; changes in between are written together."""
 
 WRITE_DEADLINE_SECONDS: Final = 10.0
-"""Deadline of a write, from its last progress on a slow link."""
+"""Deadline of an update, from its last progress on a slow link."""
 LAST_WRITE_SECONDS: Final = 2.0
 """Deadline of the write at shutdown."""
 
@@ -207,9 +206,8 @@ class Reporter:
         if only_messages:
             self._next_message_at = at + self._message_sync_seconds
         try:
-            async with write_deadline(WRITE_DEADLINE_SECONDS):
-                await self._write(wanted)
-        except (KubeError, TimeoutError, asyncio.CancelledError) as error:
+            await self._write(wanted)
+        except (KubeError, asyncio.CancelledError) as error:
             self._state_due = loop_time()
             if refresh:
                 self._refresh_due = self._state_due
@@ -273,6 +271,7 @@ class Reporter:
                 self._key,
                 update_of(status, self._key.name, version),
                 subresource="status",
+                deadline_seconds=WRITE_DEADLINE_SECONDS,
             )
         except (Conflict, Forbidden):
             patched = await self._client.patch(

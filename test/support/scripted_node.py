@@ -17,7 +17,7 @@ import msgspec
 from support.background import no_failed_callback
 
 from kruise_probe.api.core import ExecAction, Probe
-from kruise_probe.api.errors import Conflict, Forbidden, NotFound
+from kruise_probe.api.errors import Conflict, Forbidden, NoResponse, NotFound
 from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference, Resource
 from kruise_probe.api.resources import LEASES, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import (
@@ -28,7 +28,7 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbeStatus,
     PodProbe,
 )
-from kruise_probe.client.request import PatchType
+from kruise_probe.client.request import REQUEST_SECONDS, PatchType
 from kruise_probe.daemon.cri.containers import MISSING, ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.desired import NodeAddresses
@@ -365,10 +365,20 @@ class FakeNodeApi:
     # The client.
 
     async def replace_for_metadata(
-        self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
+        self,
+        resource: Resource[Any],
+        key: NamespacedName,
+        body: bytes,
+        *,
+        subresource: str = "",
+        deadline_seconds: float = REQUEST_SECONDS,
     ) -> ObjectMeta:
         if self.fail is not None:
-            await self.fail(resource.kind)
+            try:
+                async with asyncio.timeout(deadline_seconds):
+                    await self.fail(resource.kind)
+            except TimeoutError as error:
+                raise NoResponse("no response") from error
         assert (resource, key.name, subresource) == (NODE_POD_PROBES, NODE, "status")
         if self.object is None:
             raise NotFound("no such object")
