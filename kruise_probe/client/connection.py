@@ -56,6 +56,12 @@ class HttpConnection(asyncio.Protocol):
         address: IP address and port of the peer, once it is connected.
         worked: True once a response was not a 5xx.
         received_bytes: number of bytes from the peer.
+
+    Attributes for its pool:
+        version: of the credentials of the handshake.
+        idle_since: loop time.
+        streams: a stream uses it.
+        retired: it is not used again.
     """
 
     def __init__(self) -> None:
@@ -63,6 +69,10 @@ class HttpConnection(asyncio.Protocol):
         self.address: Address | None = None
         self.worked = False
         self.received_bytes = 0
+        self.version = 0
+        self.idle_since = 0.0
+        self.streams = False
+        self.retired = False
         self._transport: asyncio.Transport | None = None
         self._response: ResponseParser | None = None
         self._problem: ConnectionFailed | None = None

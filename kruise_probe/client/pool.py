@@ -42,24 +42,6 @@ IDLE_SECONDS: Final = 90.0
 """Idle timeout of a connection, as in client-go."""
 
 
-@dataclass(slots=True, eq=False)
-class _Member:
-    """A connection of the pool.
-
-    Attributes:
-        version: of the credentials of the handshake.
-        generation: of the pool when it was opened.
-        idle_since: loop time.
-        streams: a stream uses it.
-    """
-
-    connection: HttpConnection
-    version: int
-    generation: int
-    idle_since: float
-    streams: bool = False
-
-
 @dataclass(slots=True, order=True)
 class _Waiter:
     """A request that waits for a connection.
@@ -72,7 +54,7 @@ class _Waiter:
     round: int
     order: int
     namespace: str = field(compare=False)
-    member: asyncio.Future[_Member] = field(compare=False)
+    connection: asyncio.Future[HttpConnection] = field(compare=False)
     dialing: bool = field(default=False, compare=False)
     tried: bool = field(default=False, compare=False)
 
@@ -86,13 +68,11 @@ class Pool:
         self._growth = Growth()
         self._giving_up = GivingUp()
         self._users = 0
-        self._members: dict[HttpConnection, _Member] = {}
-        self._idle: deque[_Member] = deque()
+        self._open: set[HttpConnection] = set()
+        self._idle: deque[HttpConnection] = deque()
         """The longest idle first."""
         self._busy = 0
         """Connections in use, without those of streams."""
-        self._generation = 0
-        """Connections of an earlier one are not used again."""
         self._waiters: list[_Waiter] = []
         self._round = 0
         """Of the last request that got a connection after it had waited."""
@@ -118,7 +98,7 @@ class Pool:
             dial.cancel()
         if self._dials:
             await asyncio.wait(self._dials)
-        for connection in self._members:
+        for connection in self._open:
             connection.close()
         for _step in range(3):  # asyncio closes an aborted socket in one of the next steps
             await asyncio.sleep(0)
@@ -133,27 +113,26 @@ class Pool:
             raise ConnectionFailed("the client is not open")
         now = asyncio.get_running_loop().time()
         self.close_idle(now - IDLE_SECONDS)
-        member = self._take_idle()
-        if member is None and (self._busy or self._dialing or self._waiters):
+        connection = self._take_idle()
+        if connection is None and (self._busy or self._dialing or self._waiters):
             return await self._wait(request)
-        if member is None:
-            member = await self._open_alone()
-        self._use(member, streams=request.streams)
-        return member.connection
+        if connection is None:
+            connection = await self._dial_alone()
+        self._use(connection, streams=request.streams)
+        return connection
 
     def release(self, connection: HttpConnection) -> None:
         """Give back a connection: to the next request, if it is usable."""
-        member = self._members.get(connection)
-        if member is None:
+        if connection not in self._open:
             connection.close()
             return
-        if not member.streams:
+        if not connection.streams:
             self._busy -= 1
-        if self._users and self._is_good(member):
-            member.idle_since = asyncio.get_running_loop().time()
-            self._idle.append(member)
+        if self._users and self._is_good(connection):
+            connection.idle_since = asyncio.get_running_loop().time()
+            self._idle.append(connection)
         else:
-            self._close(member)
+            self._close(connection)
         if self._waiters:
             self._advance()
 
@@ -179,7 +158,8 @@ class Pool:
         connection.close()
         self.dialer.avoid(connection)
         if verdict is Verdict.CLOSE_OLDER:
-            self._generation += 1
+            for older in self._open:
+                older.retired = True
             self.close_idle(now)
         return worked
 
@@ -195,7 +175,7 @@ class Pool:
     # Waiting.
 
     async def _wait(self, request: Request) -> HttpConnection:
-        future: asyncio.Future[_Member] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[HttpConnection] = asyncio.get_running_loop().create_future()
         waiter = _Waiter(
             turn_of(request),
             self._next_round(request.namespace),
@@ -206,12 +186,12 @@ class Pool:
         insort(self._waiters, waiter)
         self._advance()
         try:
-            return (await future).connection
+            return await future
         except asyncio.CancelledError:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif future.done() and not future.cancelled() and future.exception() is None:
-                self.release(future.result().connection)
+                self.release(future.result())
             raise
 
     def _next_round(self, namespace: str) -> int:
@@ -224,16 +204,16 @@ class Pool:
         loop = asyncio.get_running_loop()
         now = loop.time() + CLOCK_SLACK_SECONDS
         for waiter in self._waiters.copy():
-            if waiter.member.done():
+            if waiter.connection.done():
                 continue
-            member = self._take_idle()
-            if member is None:
+            connection = self._take_idle()
+            if connection is None:
                 break
             self._waiters.remove(waiter)
             if waiter.turn is Turn.OTHER:
                 self._round = max(self._round, waiter.round)
-            self._use(member, streams=waiter.turn is Turn.STREAM)
-            waiter.member.set_result(member)
+            self._use(connection, streams=waiter.turn is Turn.STREAM)
+            waiter.connection.set_result(connection)
         for waiter in self._waiters:
             if waiter.turn is Turn.OTHER and self._is_full:
                 break
@@ -270,7 +250,7 @@ class Pool:
     async def _dial(self, waiter: _Waiter) -> None:
         """Open a connection for the first request that waits. `waiter` is the one that caused it."""
         try:
-            self._idle.append(await self._open())
+            self._idle.append(await self._dial_once())
         except Exception as error:  # noqa: BLE001 - raised where a connection is awaited
             waiter.tried = True
             self._handle_failure(error)
@@ -278,11 +258,11 @@ class Pool:
             waiter.dialing = False
         self._advance()
 
-    async def _open_alone(self) -> _Member:
+    async def _dial_alone(self) -> HttpConnection:
         """Open a connection for a request that nothing else could serve."""
         self._dialing += 1
         try:
-            member = await self._open()
+            connection = await self._dial_once()
         except Exception as error:
             self._handle_failure(error)
             raise
@@ -290,11 +270,11 @@ class Pool:
             if self._waiters:
                 self._advance()
         if not self._users:
-            self._close(member)
+            self._close(connection)
             raise ConnectionFailed("the client is not open")
-        return member
+        return connection
 
-    async def _open(self) -> _Member:
+    async def _dial_once(self) -> HttpConnection:
         """Open a connection, as an attempt that is counted already."""
         loop = asyncio.get_running_loop()
         began_at = loop.time()
@@ -310,16 +290,17 @@ class Pool:
         if self._reported:
             _log.info("connections to the API server can be opened again")
             self._reported = False
-        member = _Member(connection, version, self._generation, idle_since=loop.time())
-        self._members[connection] = member
-        return member
+        connection.version = version
+        connection.idle_since = loop.time()
+        self._open.add(connection)
+        return connection
 
     def _handle_failure(self, error: Exception) -> None:
-        if self._members and not self._reported:
+        if self._open and not self._reported:
             self._reported = True
             _log.warning(
                 "no further connection to the API server can be opened; requests wait for one that is free",
-                open=len(self._members),
+                open=len(self._open),
                 error=str(error),
             )
         if not self._busy and not self._dialing and not self._idle:
@@ -329,32 +310,27 @@ class Pool:
         waiters = self._waiters
         self._waiters = []
         for waiter in waiters:
-            if not waiter.member.done():
-                waiter.member.set_exception(copy.copy(error))
+            if not waiter.connection.done():
+                waiter.connection.set_exception(copy.copy(error))
 
-    # Members.
-
-    def _take_idle(self) -> _Member | None:
+    def _take_idle(self) -> HttpConnection | None:
         """Remove and return the most recently used connection."""
         while self._idle:
-            member = self._idle.pop()
-            if self._is_good(member):
-                return member
-            self._close(member)
+            connection = self._idle.pop()
+            if self._is_good(connection):
+                return connection
+            self._close(connection)
         return None
 
-    def _is_good(self, member: _Member) -> bool:
-        return (
-            member.connection.usable
-            and member.version == self._credentials.version
-            and member.generation == self._generation
-        )
+    def _is_good(self, connection: HttpConnection) -> bool:
+        is_current = connection.version == self._credentials.version
+        return is_current and connection.usable and not connection.retired
 
-    def _use(self, member: _Member, *, streams: bool) -> None:
-        member.streams = streams
+    def _use(self, connection: HttpConnection, *, streams: bool) -> None:
+        connection.streams = streams
         if not streams:
             self._busy += 1
 
-    def _close(self, member: _Member) -> None:
-        self._members.pop(member.connection, None)
-        member.connection.close()
+    def _close(self, connection: HttpConnection) -> None:
+        self._open.discard(connection)
+        connection.close()
