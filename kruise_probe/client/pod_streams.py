@@ -5,20 +5,20 @@ Both are WebSockets. Every message begins with the number of its channel.
 Source: RFC 6455; kubelet pkg/kubelet/.../remotecommand and portforward (websocket.go); protocol v4.channel.k8s.io.
 Differs: stdout and stderr only; one port for each stream. The official Python client connects and reads without a
 limit, and sends no impersonation headers. So a stream is one of our own connections, with the client's credentials,
-proxy and deadlines. No extensions; a message has a size limit.
+proxy and deadlines. websocket-client encodes and decodes frames. No extensions; a message has a size limit.
 """
 
 import asyncio
 import base64
 import hashlib
-import itertools
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
+from websocket import ABNF, WebSocketException, frame_buffer
 
 from kruise_probe.api.errors import ConnectionFailed, KubeError
 from kruise_probe.api.meta import DECODE_ERRORS, NamespacedName, decode_nulls
@@ -41,22 +41,10 @@ _DATA: Final = 0
 _ERROR: Final = 1
 
 _GUID: Final = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_FIN: Final = 0x80
-_MASKED: Final = 0x80
-_MAX_CONTROL_BYTES: Final = 125
-_SIZE_BYTES: Final = {126: 2, 127: 8}
-"""Bytes of the size of a longer frame, by what is in place of the size of a short one."""
-
-CONTINUATION: Final = 0x0
-TEXT: Final = 0x1
-BINARY: Final = 0x2
-CLOSE: Final = 0x8
-PING: Final = 0x9
-PONG: Final = 0xA
 
 
 class Message(NamedTuple):
-    """A complete message; `opcode` is TEXT, BINARY, CLOSE, PING or PONG."""
+    """A complete message; `opcode` is one of `ABNF`, but not OPCODE_CONT."""
 
     opcode: int
     payload: bytes
@@ -67,12 +55,24 @@ class MessageParser:
 
     def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._max_message_bytes = max_message_bytes
-        self._buffer = bytearray()
+        self._received = bytearray()
+        self._frames = frame_buffer(self._take, skip_utf8_validation=True)
         self._opcode = 0
         self._fragments = bytearray()
 
     def feed(self, data: bytes) -> None:
-        self._buffer += data
+        self._received += data
+
+    def _take(self, size: int) -> bytes:
+        """Received bytes for the frame. Raises: BlockingIOError, if there are none."""
+        message_bytes = len(self._fragments) + (self._frames.length or 0)
+        if message_bytes > self._max_message_bytes:
+            raise WebSocketException(f"a message exceeds {self._max_message_bytes} bytes")
+        if not self._received:
+            raise BlockingIOError
+        taken = bytes(self._received[:size])
+        del self._received[:size]
+        return taken
 
     def next(self) -> Message | None:
         """Return the next complete message, or None if bytes are missing.
@@ -80,65 +80,30 @@ class MessageParser:
         Raises:
             ConnectionFailed: the frame is malformed, or the message exceeds the limit. Feed no more bytes after it.
         """
-        while (frame := self._next_frame()) is not None:
-            final, opcode, payload = frame
-            if opcode >= CLOSE:
-                return Message(opcode, payload)
-            if (opcode == CONTINUATION) != bool(self._opcode):
-                raise ConnectionFailed("malformed WebSocket: a fragment is out of order")
-            self._opcode = self._opcode or opcode
-            self._fragments += payload
-            if final:
-                message = Message(self._opcode, bytes(self._fragments))
-                self._opcode = 0
-                self._fragments.clear()
-                return message
-        return None
-
-    def _next_frame(self) -> tuple[bool, int, bytes] | None:
-        buffer = self._buffer
-        if len(buffer) < 2:
+        try:
+            while True:
+                frame = self._frames.recv_frame()
+                payload = cast(bytes, frame.data)
+                if frame.opcode >= ABNF.OPCODE_CLOSE:
+                    return Message(frame.opcode, payload)
+                if (frame.opcode == ABNF.OPCODE_CONT) != bool(self._opcode):
+                    raise WebSocketException("a fragment is out of order")
+                self._opcode = self._opcode or frame.opcode
+                self._fragments += payload
+                if frame.fin:
+                    message = Message(self._opcode, bytes(self._fragments))
+                    self._opcode = 0
+                    self._fragments.clear()
+                    return message
+        except BlockingIOError:
             return None
-        final = bool(buffer[0] & _FIN)
-        opcode = buffer[0] & 0x0F
-        size = buffer[1] & ~_MASKED
-        start = 2
-        if buffer[0] & 0x70 or opcode not in (CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG):
-            raise ConnectionFailed("malformed WebSocket: a frame has an unknown type")
-        if buffer[1] & _MASKED:
-            raise ConnectionFailed("malformed WebSocket: a frame of the server is masked")
-        if opcode >= CLOSE and (size > _MAX_CONTROL_BYTES or not final):
-            raise ConnectionFailed("malformed WebSocket: a control frame is fragmented or too long")
-        if size > _MAX_CONTROL_BYTES:
-            start += _SIZE_BYTES[size]
-            if len(buffer) < start:
-                return None
-            size = int.from_bytes(buffer[2:start], "big")
-        if opcode < CLOSE and len(self._fragments) + size > self._max_message_bytes:
-            raise ConnectionFailed(
-                f"malformed WebSocket: a message exceeds {self._max_message_bytes} bytes"
-            )
-        if len(buffer) < start + size:
-            return None
-        payload = bytes(buffer[start : start + size])
-        del buffer[: start + size]
-        return final, opcode, payload
+        except WebSocketException as error:
+            raise ConnectionFailed(f"malformed WebSocket: {error}") from error
 
 
 def encode(opcode: int, payload: bytes) -> bytes:
-    """A frame of a client, masked as the protocol requires. It has at most 64 KiB."""
-    size = len(payload)
-    frame = bytearray([_FIN | opcode])
-    if size <= _MAX_CONTROL_BYTES:
-        frame.append(_MASKED | size)
-    else:
-        frame.append(_MASKED | 126)
-        frame += size.to_bytes(2, "big")
-    mask = secrets.token_bytes(4)
-    frame += mask
-    for byte, key in zip(payload, itertools.cycle(mask), strict=False):
-        frame.append(byte ^ key)
-    return bytes(frame)
+    """A frame of a client."""
+    return ABNF.create_frame(payload, opcode).format()
 
 
 class WebSocket:
@@ -150,7 +115,7 @@ class WebSocket:
 
     def send(self, payload: bytes) -> None:
         """Send a binary message."""
-        self._stream.write(encode(BINARY, payload))
+        self._stream.write(encode(ABNF.OPCODE_BINARY, payload))
 
     async def receive(self, *, deadline_seconds: float) -> bytes | None:
         """Return the payload of the next message, or None if the stream has ended.
@@ -167,11 +132,11 @@ class WebSocket:
                 self._parser.feed(data)
                 continue
             await asyncio.sleep(0)  # thousands of messages may have arrived at once
-            if message.opcode == CLOSE:
+            if message.opcode == ABNF.OPCODE_CLOSE:
                 return None
-            if message.opcode == PING:
-                self._stream.write(encode(PONG, message.payload))
-            elif message.opcode != PONG:
+            if message.opcode == ABNF.OPCODE_PING:
+                self._stream.write(encode(ABNF.OPCODE_PONG, message.payload))
+            elif message.opcode != ABNF.OPCODE_PONG:
                 return message.payload
 
 

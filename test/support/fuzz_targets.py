@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 from google.protobuf.message import DecodeError
+from websocket import ABNF
 
 from kruise_probe.api.criteria import Extract, MetricSample
 from kruise_probe.api.errors import ApiError, ConnectionFailed
@@ -41,7 +42,7 @@ from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.api.validation import marker_errors
 from kruise_probe.client.credentials import ConfigError
 from kruise_probe.client.kubeconfig import load as load_kubeconfig
-from kruise_probe.client.pod_streams import BINARY, CLOSE, MessageParser, encode
+from kruise_probe.client.pod_streams import MessageParser, encode
 from kruise_probe.client.watch import decode_event
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
@@ -196,7 +197,7 @@ def websocket_messages(data: bytes) -> None:
     """What the API server sends on a stream to a pod."""
     whole = _read_messages([data])
     assert whole == _read_messages(pieces(data)), "the messages depend on how they were cut"
-    encode(BINARY, data)
+    encode(ABNF.OPCODE_BINARY, data)
 
 
 def _read_messages(chunks: Any) -> object:
@@ -205,8 +206,7 @@ def _read_messages(chunks: Any) -> object:
         for chunk in chunks:
             parser.feed(chunk)
             while message := parser.next():
-                control = message.opcode >= CLOSE
-                assert len(message.payload) <= (125 if control else MAX_STREAM_MESSAGE_BYTES)
+                assert len(message.payload) <= MAX_STREAM_MESSAGE_BYTES
                 found.append(message)
     except ConnectionFailed as error:
         return found, str(error)
