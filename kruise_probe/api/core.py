@@ -447,7 +447,7 @@ NODES: Final = Resource(
     project=project_node,
     namespaced=False,
 )
-EVENTS: Final = Resource(
+EVENTS: Final[Resource[ApiObject]] = Resource(
     "",
     "v1",
     "events",
@@ -455,7 +455,7 @@ EVENTS: Final = Resource(
     wire=ApiObject,
     project=as_is,
 )
-LEASES: Final = Resource(
+LEASES: Final[Resource[Lease]] = Resource(
     "coordination.k8s.io",
     "v1",
     "leases",

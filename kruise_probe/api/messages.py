@@ -124,15 +124,8 @@ def _without_sequences(output: bytes) -> bytes:
     if len(output) <= 2 * _SCANNED_BYTES:
         return _SEQUENCES.sub(b"", output)
     head = output[:_SCANNED_BYTES]
-    tail = output[_end_of_sequence(output, len(output) - _SCANNED_BYTES) :]
+    tail = output[-_SCANNED_BYTES:]
     return _SEQUENCES.sub(b"", head) + _SEQUENCES.sub(b"", tail)
-
-
-def _end_of_sequence(output: bytes, position: int) -> int:
-    """The end of the sequence around `position`, or the position itself."""
-    start = output.rfind(b"\x1b", 0, position)
-    around = _SEQUENCES.match(output, start) if start >= 0 else None
-    return max(around.end(), position) if around else position
 
 
 def _head(text: str, size: int) -> str:

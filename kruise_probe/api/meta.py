@@ -12,6 +12,7 @@ Differs: there is no ERROR event; the client raises it as a typed error.
 
 import re
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from types import coroutine
 from typing import Annotated, Any, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -219,7 +220,6 @@ class KubeObject(Protocol):
 
 
 T = TypeVar("T", bound=KubeObject)
-W = TypeVar("W")
 
 
 _NO_KEY: Final = NamespacedName("", "?")
@@ -286,37 +286,29 @@ _list_decoder = msgspec.json.Decoder(_ListWire)
 _identity_decoder = msgspec.json.Decoder(ApiObject)
 
 
+@dataclass(eq=False)
 class Resource(Generic[T]):
     """A kind with its REST path and decoders. Immutable.
 
     Attributes:
         kind: e.g. `Pod`; for error messages and metrics.
+        wire, project: what is decoded, and how an object is made of it.
+        decode: decodes one object; raises one of DECODE_ERRORS if it is no JSON object, or a field has a wrong type.
     """
 
-    def __init__(
-        self,
-        group: str,
-        version: str,
-        plural: str,
-        kind: str,
-        *,
-        wire: type[W],
-        project: Callable[[W], T],
-        namespaced: bool = True,
-    ) -> None:
-        self.group: Final = group
-        self.version: Final = version
-        self.plural: Final = plural
-        self.kind: Final = kind
-        self.namespaced: Final = namespaced
-        one = msgspec.json.Decoder(wire)
-        self.decode: Final[Callable[[Encoded], T]] = lambda data: project(
+    group: str
+    version: str
+    plural: str
+    kind: str
+    wire: type[Any]
+    project: Callable[[Any], T]
+    namespaced: bool = True
+
+    def __post_init__(self) -> None:
+        one = msgspec.json.Decoder(self.wire)
+        self.decode: Callable[[Encoded], T] = lambda data: self.project(
             decode_nulls(one.decode, data)
         )
-        """Decode one object; raise one of DECODE_ERRORS if it is no JSON object, or a field has a wrong type."""
-
-    def __repr__(self) -> str:
-        return f"Resource({self.kind})"
 
     @property
     def api_version(self) -> str:

@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Iterable
 from enum import StrEnum
 from itertools import islice
+from math import inf
 from typing import Any, Final, NamedTuple
 
 MAX_ERRORS: Final = 20
@@ -110,33 +111,30 @@ def did_you_mean(wrong: str, names: Iterable[str]) -> str:
 
 def closest_name(wrong: str, names: Iterable[str]) -> str:
     """The name that differs least from `wrong`, only by a typing error or in case; empty if there is none or several."""
-    fewest = MAX_DIFFERENT + 1
-    close: list[str] = []
+    close: dict[float, list[str]] = {}
     for name in names:
-        letters = _difference(wrong.lower(), name.lower())
-        if letters is None or letters > fewest or name == wrong:
-            continue
-        if letters < fewest:
-            fewest = letters
-            close = []
-        close.append(name)
-    return close[0] if len(close) == 1 else ""
+        letters = _different_letters(wrong.lower(), name.lower())
+        if name != wrong and letters <= MAX_DIFFERENT:
+            close.setdefault(letters, []).append(name)
+    if not close:
+        return ""
+    closest, *others = close[min(close)]
+    return "" if others else closest
 
 
-def _difference(left: str, right: str) -> int | None:
-    """The letters that differ; None if it is no typing error."""
-    domain, slash, _ = left.rpartition("/")
-    if slash and right.startswith(f"{domain}/"):  # a common domain says nothing
-        left = left.removeprefix(f"{domain}/")
-        right = right.removeprefix(f"{domain}/")
-    if abs(len(left) - len(right)) > 2 or len(left) > MAX_COMPARED:
-        return None
-    if left.strip("0123456789") == right.strip("0123456789"):
-        return 0 if left == right else None  # v1 and v2, but not a name and itself in another case
-    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
-    same = 2 * sum(block.size for block in matcher.get_matching_blocks())
-    total = len(left) + len(right)
-    different = total - same
-    if different > MAX_DIFFERENT or same < MIN_RATIO * total:
-        return None
-    return different
+def _different_letters(left: str, right: str) -> float:
+    """Infinite if it is no typing error."""
+    domain, _, word = left.rpartition("/")
+    other_domain, _, other_word = right.rpartition("/")
+    if domain == other_domain:  # it says nothing
+        left = word
+        right = other_word
+    if left == right:
+        return 0
+    is_other_number = left.strip("0123456789") == right.strip("0123456789")  # v1 and v2
+    if is_other_number or len(left) > MAX_COMPARED:
+        return inf
+    ratio = difflib.SequenceMatcher(None, left, right, autojunk=False).ratio()
+    if ratio < MIN_RATIO:
+        return inf
+    return round((1 - ratio) * (len(left) + len(right)))

@@ -131,7 +131,7 @@ PODS: Final = Resource(
     wire=pod_wire.PodWire,
     project=pod_wire.project,
 )
-MARKERS: Final = Resource(
+MARKERS: Final[Resource[PodProbeMarker]] = Resource(
     GROUP, VERSION, "podprobemarkers", "PodProbeMarker", wire=PodProbeMarker, project=as_is
 )
 NODE_POD_PROBES: Final = Resource(

@@ -23,7 +23,7 @@ class PodEvent(ApiObject, frozen=True):
     count: int | None = None
 
 
-POD_EVENTS: Final = Resource(
+POD_EVENTS: Final[Resource[PodEvent]] = Resource(
     "",
     "v1",
     "events",
