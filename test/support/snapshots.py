@@ -15,6 +15,7 @@ from support.builders import (
     marker_wire,
     node_wire,
     npp_wire,
+    owned_fields,
     pod_status_wire,
     pod_wire,
     policy_wire,
@@ -144,7 +145,26 @@ def _hash(probe: Json) -> str:
     return entry_of(msgspec.convert(probe, Probe)).hash
 
 
+def _restored(more: Json) -> Json:
+    """A finished pod with marks that a backup wrote."""
+    owned = owned_fields(labels=["role"], conditions=["example.com/healthy"])
+    backup = {**owned, "manager": "velero", "subresource": ""}
+    labels = {"app": "web", "role": "primary"}
+    return pod_wire(phase="Failed", labels=labels, owned=backup, **more)
+
+
+def ended(exit_code: int) -> SeenPod:
+    """A pod with a container that is not restarted."""
+    wire = healthy_pod()
+    wire["spec"]["restartPolicy"] = "Never"
+    state = {"terminated": {"exitCode": exit_code, "reason": "Completed"}}
+    return seen_pod(wire, containers={"main": state})
+
+
 TAGS: dict[str, Any] = {
+    "restored": _restored,
+    "ended": lambda exit_code: ended(int(exit_code)),
+    "owned": lambda more: owned_fields(**more),
     "pod": lambda more: healthy_pod(**more),
     "seen": lambda more: seen_pod(healthy_pod(**more.pop("pod", {})), **more),
     "marker": lambda more: marker(**more),
