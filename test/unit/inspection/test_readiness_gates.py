@@ -2,7 +2,7 @@
 
 from support.builders import condition_wire, pod_wire, probe_wire
 from support.cases import cases
-from support.snapshots import marker, snapshot
+from support.snapshots import marker, snapshot, table
 
 from kruise_probe.inspection.link import Link
 from kruise_probe.inspection.traces import readiness_gates_of
@@ -22,22 +22,7 @@ def gate(name: str, status: str | None) -> Link:
     return found
 
 
-HEALTHY, WARM, OTHER = "example.com/healthy", "example.com/warm", "balancer.example.com/in"
-
-
-GATES = {
-    "written": (HEALTHY, "True", "ok", f"{HEALTHY} is True, written by web#healthy"),
-    "closed": (HEALTHY, "False", "waiting", f"{HEALTHY} is False, written by web#healthy"),
-    "to-be-written": (HEALTHY, None, "waiting", "is missing on the pod, written by"),
-    "typo": ("example.com/helathy", None, "broken", f"Did you mean '{HEALTHY}'?"),
-    "another-domain": ("example.org/healthy", None, "waiting", "no probe of this pod"),
-    "of-another-component": (OTHER, "False", "waiting", "is False; no probe of this pod"),
-    "of-a-marker-for-other-pods": (WARM, None, "broken", "only PodProbeMarker warm writes it"),
-    "written-by-another-component": (WARM, "True", "ok", "is True; no probe of this pod"),
-}
-
-
-@cases("name status state text", **GATES)
+@cases("name status state text", **table("links")["gates"])
 def test_readiness_gate_names_the_writer_of_its_condition(
     name: str, status: str | None, state: str, text: str
 ) -> None:

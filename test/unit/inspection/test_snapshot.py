@@ -4,17 +4,17 @@ from datetime import timedelta
 
 import msgspec
 from support.builders import (
-    condition_wire,
     container_wire,
     pod_wire,
-    state_wire,
 )
 from support.cases import cases
-from support.snapshots import FRESH, NOW, healthy_pod, seen_pod, snapshot
+from support.snapshots import NOW, healthy_pod, seen_pod, snapshot, table
 from support.wire import Json
 
 from kruise_probe.api.times import format_micro_time
-from kruise_probe.inspection.seen_pods import MAX_MESSAGE, SEEN_PODS, SeenPod
+from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
+
+TABLE = table("links")
 
 
 def decoded(wire: Json) -> SeenPod:
@@ -29,56 +29,19 @@ def test_init_and_ephemeral_containers_are_not_probed_and_sidecars_are() -> None
     assert decoded(wire).host_network
 
 
-UID = "00000000-0000-4000-8000-000000000001"
-WAITING: Json = {"waiting": {"reason": "CrashLoopBackOff"}}
-EXITED: Json = {"terminated": {"reason": "Error", "exitCode": 3, "message": "one\ntwo \n"}}
-
-
-REASONS = {
-    "nothing": ({}, {}, "not started yet"),
-    "without-a-reason": ({"waiting": {}}, {}, "not started yet"),
-    "reason": (WAITING, {}, "CrashLoopBackOff"),
-    "reason-and-message": ({"waiting": {"reason": "R", "message": "m"}}, {}, "R: m"),
-    "without-the-uid": (
-        {"waiting": {"reason": "R", "message": f"failed container=main pod=web-0_default({UID})"}},
-        {}, "R: failed container=main",
-    ),
-    "last-attempt": (WAITING, EXITED, "CrashLoopBackOff; last attempt: Error, exit code 3: two"),
-    "ended": (EXITED, {}, "Error, exit code 3: two"),
-    "ended-without-a-reason": ({"terminated": {"exitCode": 0}}, {}, "Terminated, exit code 0"),
-    "long": ({"terminated": {"exitCode": 1, "message": "x" * 3000}}, {}, f"Terminated, exit code 1: {'x' * MAX_MESSAGE}"),
-}  # fmt: skip
-
-
-@cases("state last text", **REASONS)
+@cases("state last text", **TABLE["stopped"])
 def test_a_container_that_does_not_run_has_the_reason_of_the_kubelet(
     state: Json, last: Json, text: str
 ) -> None:
     found = seen_pod(healthy_pod(), containers={"main": state}, last={"main": last})
     assert found.stopped == {"main": text}
     assert found.running_since == {}
-    assert MAX_MESSAGE == 200
 
 
 # Daemons and managers.
 
 
-SKEWED = "2026-01-01T00:00:20.000000Z"
-STALE = condition_wire("example.com/healthy", "Unknown", reason="ProbeDaemonStale")
-
-
-STALENESS = {
-    "no-leader-only-the-stamp": ({"renewed": SKEWED}, True),
-    "result-of-kruises-daemon": ({"renewed": SKEWED, "states": [state_wire(probed="2026-01-01T00:01:25Z")]}, False),
-    "leader-has-seen-renewals": ({"renewed": SKEWED, "led": FRESH}, False),
-    "condition-of-a-pod": ({"renewed": SKEWED, "led": FRESH, "pods": [healthy_pod(conditions=[STALE])]}, True),
-    "condition-that-a-pod-kept": ({"led": FRESH, "pods": [healthy_pod(conditions=[STALE])]}, False),
-    "leader-and-no-condition-but-too-old": ({"states": [], "renewed": "2025-12-31T23:59:00.000000Z", "led": FRESH}, True),
-    "old-condition": ({"pods": [healthy_pod(conditions=[STALE])]}, False),
-}  # fmt: skip
-
-
-@cases("there stale", **STALENESS)
+@cases("there stale", **TABLE["stale"])
 def test_manager_that_leads_knows_better_than_a_stamp_whether_a_daemon_is_stale(
     there: Json, stale: bool
 ) -> None:
