@@ -2,7 +2,7 @@
 
 import pytest
 from support.cases import cases
-from support.linting import lint_text
+from support.linting import lint_table, lint_text
 
 PROBE = """
 apiVersion: apps.kruise.io/v1alpha1
@@ -22,18 +22,10 @@ def messages(in_probe: str = "", beside: str = "podConditionType: a/b") -> list[
     return [each.message for each in lint_text(PROBE % (in_probe, beside)).findings]
 
 
-UNKNOWN = {
-    "typo": (", periodSecond: 1", "podConditionType: a/b", "Did you mean 'periodSeconds'?"),
-    "case": (", timeoutseconds: 1", "podConditionType: a/b", "Did you mean 'timeoutSeconds'?"),
-    "part": (", period: 1", "podConditionType: a/b", "Did you mean 'periodSeconds'?"),
-    "end": ("", "conditionType: a/b", "Did you mean 'podConditionType'?"),
-    "level": (", command: [a]", "podConditionType: a/b", "it belongs to spec.probes[].probe.exec"),
-    "outer-level": (", podConditionType: a/b", "podConditionType: a/b", "it belongs to spec.probes[]"),
-    "nothing-close": (", image: a", "podConditionType: a/b", "the fields here are exec, failureThreshold,"),
-}  # fmt: skip
+TABLE = lint_table("fields")
 
 
-@cases("in_probe beside message", **UNKNOWN)
+@cases("in_probe beside message", **TABLE["unknown"])
 def test_an_unknown_field_has_one_finding_with_what_to_write(
     in_probe: str, beside: str, message: str
 ) -> None:
@@ -42,24 +34,12 @@ def test_an_unknown_field_has_one_finding_with_what_to_write(
     assert message in found
 
 
-@cases(
-    "in_probe",
-    null=", periodSeconds: null",
-    whole_float=", periodSeconds: 5.0",
-    hex=", periodSeconds: 0x10",
-    absent_handler=", httpGet: ~",
-)
+@cases("in_probe", **TABLE["valid"])
 def test_what_the_api_server_reads_as_valid_has_no_finding(in_probe: str) -> None:
     assert messages(in_probe) == []
 
 
-@cases(
-    "in_probe beside count",
-    port_misspelled=(", grpc: {prot: 1}", "podConditionType: a/b", 2),
-    no_output_follows=("", "markerPolicies: []", 1),
-    no_marks_follow=("", "markerPolicy: [{state: Failed, labels: 5}]", 1),
-    two=(", periodSeconds: -1, timeoutSeconds: x", "podConditionType: a/b", 2),
-)
+@cases("in_probe beside count", **TABLE["following"])
 def test_errors_that_follow_from_another_are_left_out(
     in_probe: str, beside: str, count: int
 ) -> None:

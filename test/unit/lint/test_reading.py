@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import cases
-from support.linting import lint_text
+from support.linting import lint_table, lint_text
 
 from kruise_probe.lint import reader
 from kruise_probe.lint.findings import Rule
@@ -61,74 +61,27 @@ def test_what_is_too_large_or_cyclic_is_refused_at_its_line(
     assert message in raised.value.finding.message
 
 
-SCALARS = {
-    "y": ("y", True),
-    "no": ("No", False),
-    "quoted": ("'yes'", "yes"),
-    "octal": ("0777", 511),
-    "binary": ("0b11", 3),
-    "hex": ("-0x1F", -31),
-    "not-octal": ("08", 8.0),
-    "underscore": ("1_000", 1000),
-    "exponent": ("1e3", 1000.0),
-    "no-sexagesimal-number": ("12:30", "12:30"),
-    "date": ("2001-12-14", "2001-12-14"),
-    "tagged": ("!!str 5", "5"),
-    "quoted-integer-with-a-tag": ("!!int '3'", 3),
-    "text-that-contradicts-its-tag": ("!!int x", "x"),
-    "tagged-as-text": ("! 5", "5"),
-    "underscore-in-a-fraction": ("0.1_0", 0.1),
-    "fraction-without-zero": (".5", 0.5),
-    "prefix-only": ("0x", "0x"),
-    "more-than-64-bits": ("18446744073709551616", 18446744073709551616.0),
-    "duration": ("5s", "5s"),
-    "too-many-digits": ("9" * 5000, float("inf")),
-}
+TABLE = lint_table("reading")
 
 
-@cases("text value", **SCALARS)
+@cases("text value", **TABLE["scalars"])
 def test_scalars_have_the_types_that_kubectl_gives_them(text: str, value: object) -> None:
     assert parsed(f"a: {text}") == [{"a": value}]
 
 
-POD = '{"kind":"Pod"}'
-
-
-STREAMS = {
-    "blank-first-lines": (f"\n\n {POD}", [{"kind": "Pod"}]),
-    "lines": (f"{POD}\n{POD}", [{"kind": "Pod"}] * 2),
-    "without-a-separator": (POD + POD, [{"kind": "Pod"}] * 2),
-    "backslash-before-what-looks-like-a-surrogate": (r'{"a":"C:\\udata"}', [{"a": "C:\\udata"}]),
-    "surrogates": (json.dumps({"a": "😀"}), [{"a": "😀"}]),
-    "surrogate-without-its-partner": (r'{"a":"\ud83d!"}', [{"a": "\ufffd!"}]),
-    "escapes": (r'{"a":"\/\u0000\u007f"}', [{"a": "/\0\x7f"}]),
-    "scalars": ('{"a":"yes","b":-1.5e1}', [{"a": "yes", "b": -15.0}]),
-    "not-in-yaml": ('{"a\u2028":"\x7f\u0085"}', [{"a\u2028": "\x7f\u0085"}]),
-    "empty": ('{"a":\t[],"b":{}}', [{"a": [], "b": {}}]),
-}
-
-
-@cases("text values", **STREAMS)
+@cases("text values", **TABLE["streams"])
 def test_text_that_begins_with_a_brace_is_a_stream_of_json(text: str, values: object) -> None:
     assert parsed(text) == values
 
 
-INVALID_JSON = {
-    "yaml": ("{a: 1}", (1, 2), "Expecting property name"),
-    "end": ('{"a":', (1, 6), "Expecting value"),
-    "separator-of-yaml": (f"{POD}\n---\n{POD}", (2, 1), "Expecting value"),
-    "third-document": (f"{POD}\n{POD}\n{{,}}\n{POD}", (3, 2), "Expecting property name"),
-}
-
-
-@cases("text position message", **INVALID_JSON)
+@cases("text position message", **TABLE["invalid-json"])
 def test_json_that_is_not_valid_is_an_error_at_its_place(
-    text: str, position: tuple[int, int], message: str
+    text: str, position: list[int], message: str
 ) -> None:
     with pytest.raises(Malformed) as raised:
         parsed(text)
 
-    assert raised.value.finding.position == position
+    assert raised.value.finding.position == tuple(position)
     assert raised.value.finding.message.startswith("not valid JSON: ")
     assert message in raised.value.finding.message
 
