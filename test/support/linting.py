@@ -1,12 +1,7 @@
 """Files for lint, and shorthands."""
 
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-from support.tables import load_table
-from support.wire import Json
 
 from kruise_probe.lint.findings import LintReport
 from kruise_probe.lint.linter import Source, lint, read_sources
@@ -14,17 +9,6 @@ from kruise_probe.lint.linter import Source, lint, read_sources
 DATA = Path(__file__).parents[1] / "data" / "lint"
 BROKEN = DATA / "broken"
 GOOD = DATA / "good"
-
-
-def lint_table(name: str, **tags: Callable[..., Any]) -> Json:
-    """The tables in `test/data/lint/NAME.yaml`; a tag calls its builder with the mapping that follows it."""
-    builders = {tag: _with_mapping(builder) for tag, builder in tags.items()}
-    found: Json = load_table(DATA / f"{name}.yaml", builders)
-    return found
-
-
-def _with_mapping(builder: Callable[..., Any]) -> Callable[[Json], Any]:
-    return lambda mapping: builder(**mapping)
 
 
 def lint_paths(*paths: Path) -> LintReport:

@@ -2,7 +2,8 @@
 
 import pytest
 from support.cases import cases
-from support.linting import lint_table, lint_text
+from support.linting import DATA, lint_text
+from support.tables import load_table
 
 PROBE = """
 apiVersion: apps.kruise.io/v1alpha1
@@ -22,7 +23,7 @@ def messages(in_probe: str = "", beside: str = "podConditionType: a/b") -> list[
     return [each.message for each in lint_text(PROBE % (in_probe, beside)).findings]
 
 
-TABLE = lint_table("fields")
+TABLE = load_table(DATA / "fields.yaml", {})
 
 
 @cases("in_probe beside message", **TABLE["unknown"])

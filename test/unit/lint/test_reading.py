@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import cases
-from support.linting import lint_table, lint_text
+from support.linting import DATA, lint_text
+from support.tables import load_table
 
 from kruise_probe.lint import reader
 from kruise_probe.lint.findings import Rule
@@ -61,7 +62,7 @@ def test_what_is_too_large_or_cyclic_is_refused_at_its_line(
     assert message in raised.value.finding.message
 
 
-TABLE = lint_table("reading")
+TABLE = load_table(DATA / "reading.yaml", {})
 
 
 @cases("text value", **TABLE["scalars"])
