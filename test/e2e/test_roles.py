@@ -66,7 +66,7 @@ def promote_redis(address: str) -> float:
 POSTGRES = Database(
     "PostgreSQL: streaming replication",
     server="postgres -D /tmp/data -k /tmp -c listen_addresses='*' -c fsync=off",
-    begin="initdb -D /tmp/data -A trust -N --locale=C"
+    begin="initdb -D /tmp/data -A trust -U postgres -N --locale=C"
     " && echo host all,replication all all trust >> /tmp/data/pg_hba.conf && rm /tmp/stopped",
     follow="rm -rf /tmp/data; pg_basebackup -h $0 -D /tmp/data -R -c fast && rm /tmp/stopped; until pg_isready -q; do sleep 0.1; done",
     stop="touch /tmp/stopped; pg_ctl -D /tmp/data -m immediate stop || true",
@@ -145,7 +145,7 @@ class Scene:
         return address
 
     def run(self, name: str, script: str, *arguments: str) -> None:
-        self._kubectl.run("exec", name, "--", "sh", "-c", script, *arguments)
+        self._kubectl.run("exec", name, "--", "sh", "-ec", script, *arguments)
 
     def until(self, name: str, what: str, holds: Callable[[Object], bool]) -> None:
         self.pods.until(f"{name} {what}", lambda newest: name in newest and holds(newest[name]))

@@ -2,9 +2,11 @@
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 from support.cases import cases
@@ -23,6 +25,7 @@ from support.scripted_node import (
 )
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.criteria import Extract, MetricSample
 from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, NotFound, TooManyRequests
 from kruise_probe.api.v1alpha1 import (
     MAX_OBJECT_BYTES,
@@ -30,7 +33,8 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbeStatus,
     stored_bytes,
 )
-from kruise_probe.daemon.probers.prober import ProbeResult, Target, success
+from kruise_probe.daemon.probers.prober import UNLIMITED, Output, ProbeResult, Target, success
+from kruise_probe.daemon.probers.verdicts import criteria_of
 
 SPEC = one(exec_probe())
 
@@ -346,6 +350,32 @@ async def test_own_refreshes_are_up_to_a_twentieth_late(node: ScriptedNode) -> N
     assert len(between) >= 10
     assert all(599.9 <= each <= 632 for each in between)
     assert len({round(each) for each in between}) > 1
+
+
+async def test_a_value_that_changes_within_its_step_writes_nothing_but_the_refresh(
+    node: ScriptedNode,
+) -> None:
+    """At the end of a page of 200 KB, for ten minutes."""
+    others = b"".join([b'other{n="%05d"} 1\n' % number for number in range(12_000)])
+    extract = Extract(metric=MetricSample("queue"), step=5)
+    criteria = criteria_of(msgspec.structs.replace(probe_of(exec_probe()), extract=extract))
+
+    async def scrape(_: Probe, __: Target) -> ProbeResult:
+        value = 10 + len(node.probers.attempts) % 5
+        output = Output(others + b"queue %d\n" % value, is_cut=False)
+        return await criteria.judge(output, UNLIMITED, math.inf)
+
+    node.api.put(one(exec_probe(period_seconds=10)))
+    node.probers.behaviour = scrape
+    async with node.daemon(20):
+        assert node.api.message() == "10"
+        before = len(node.api.writes)
+        await asyncio.sleep(640)
+        assert len(node.probers.attempts) > 60
+        assert len(node.api.writes) == before + 1
+        node.probers.answer(success("15"))
+        await asyncio.sleep(60)
+        assert node.api.message() == "15"
 
 
 async def test_a_refresh_without_newer_results_is_tried_again_after_ten_minutes(
