@@ -67,8 +67,8 @@ POSTGRES = Database(
     "PostgreSQL: streaming replication",
     server="postgres -D /tmp/data -k /tmp -c listen_addresses='*' -c fsync=off",
     begin="initdb -D /tmp/data -A trust -U postgres -N --locale=C"
-    " && echo host all,replication all all trust >> /tmp/data/pg_hba.conf && rm /tmp/stopped",
-    follow="rm -rf /tmp/data; pg_basebackup -h $0 -D /tmp/data -R -c fast && rm /tmp/stopped; until pg_isready -q; do sleep 0.1; done",
+    " && echo host all,replication all all trust >> /tmp/data/pg_hba.conf; rm /tmp/stopped; until pg_isready -q; do sleep 0.1; done",
+    follow="rm -rf /tmp/data; pg_basebackup -h $0 -D /tmp/data -R -c fast; rm /tmp/stopped; until pg_isready -q; do sleep 0.1; done",
     stop="touch /tmp/stopped; pg_ctl -D /tmp/data -m immediate stop || true",
     promote=promote_postgres,
 )
