@@ -31,8 +31,10 @@ _LISTED: Final = 2
 
 _BEFORE_EXEMPLAR: Final = re.compile(rb'[^{#]*+(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*+")*+\})?+[^#]*+')
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-_BEFORE_NAME: Final = re.compile(rb'[ \t]*+(?:\{[ \t]*+")?+')
-_NAME_ON_A_LINE: Final = re.compile(rb'^[ \t]*(?:\{[ \t]*")?([^#\s{"][^\s{"]*)', re.MULTILINE)
+_NAME: Final = re.compile(
+    rb'^[ \t]*+(?:\{[ \t]*+"((?:[^"\\\n]|\\.)*+)"|([^#\s{"][^\s{"]*+))', re.MULTILINE
+)
+"""The name at the begin of a line that is a sample; in braces it is quoted."""
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,64}(?:[.][0-9]{1,64})?(?:[eE][+-]?[0-9]{1,2})?")
 _EXACT: Final = Context(prec=2 * MAX_VALUE_BYTES)
 
@@ -69,19 +71,20 @@ def value_in(text: bytes, extract: Extract, *, is_cut: bool) -> Steps[Value]:
     Raises:
         NoValue: there is none, and no default applies.
     """
+    lines = text
+    if is_cut:
+        lines = text[: text.rfind(b"\n") + 1]
     try:
         if extract.metric is not None:
-            value: Value = yield from metric_value(text, extract.metric, is_cut=is_cut)
+            value: Value = yield from metric_value(lines, extract.metric)
         elif extract.json_path is not None:
-            value = yield from json_value(text, extract.json_path, is_cut=is_cut)
+            value = yield from json_value(text, extract.json_path)
         else:
-            value = yield from regex_value(text, extract.regex or "")
+            value = yield from regex_value(lines, extract.regex or "")
     except NoValue as missing:
-        if not missing.nothing_found:
-            raise
         if is_cut:
             raise NoValue(f"{missing} in the first {MAX_TEXT_BYTES:,} bytes") from missing
-        if extract.default is None:
+        if not missing.nothing_found or extract.default is None:
             raise
         value = extract.default
     return _checked(value)
@@ -124,7 +127,7 @@ def text_of(value: Value) -> str:
     return plain(value)
 
 
-def metric_value(text: bytes, wanted: MetricSample, *, is_cut: bool = False) -> Steps[Decimal]:
+def metric_value(text: bytes, wanted: MetricSample) -> Steps[Decimal]:
     """The value of the only sample with this name and these labels.
 
     Raises:
@@ -132,8 +135,6 @@ def metric_value(text: bytes, wanted: MetricSample, *, is_cut: bool = False) -> 
     """
     if not text.strip():
         raise NoValue("the text is empty")
-    if is_cut:
-        text = text[: text.rfind(b"\n") + 1]
     found = yield from _samples(text, wanted)
     if not found:
         raise NoValue(
@@ -178,39 +179,29 @@ def _samples(text: bytes, wanted: MetricSample) -> Steps[list[Sample]]:
 
 def names_of_metrics(text: bytes) -> list[str]:
     """The names of all samples."""
-    names = _NAME_ON_A_LINE.findall(text)
-    return [name.decode(errors="replace") for name in dict.fromkeys(names)]
+    names = [_name_in(found).decode(errors="replace") for found in _NAME.finditer(text)]
+    return list(dict.fromkeys(names))
+
+
+def _name_in(found: re.Match[bytes]) -> bytes:
+    name: bytes = found[found.lastindex or 0]
+    return name
 
 
 def _lines_of(text: bytes, name: str) -> Iterator[bytes | None]:
     """The lines of samples with this name; None for a line that has the name at another place."""
     escaped = name.translate(_ESCAPES).encode()
-    begin = 0
+    end = 0
     at = text.find(escaped)
     while at >= 0:
-        line_end = text.rfind(b"\n", begin, at)
-        if line_end >= 0:
-            begin = line_end + 1
+        begin = text.rfind(b"\n", end, at) + 1
         end = text.find(b"\n", at)
         if end < 0:
             end = len(text)
-        line = None
-        if _is_sample(text, begin, at, at + len(escaped)):
-            line = text[begin:end]
-        yield line
-        begin = end
+        found = _NAME.match(text, begin, end)
+        is_sample = found is not None and _name_in(found) == escaped
+        yield text[begin:end] if is_sample else None
         at = text.find(escaped, end)
-
-
-def _is_sample(text: bytes, begin: int, name_begin: int, name_end: int) -> bool:
-    """Whether a line that begins at `begin` is a sample with the name at this place."""
-    before = _BEFORE_NAME.fullmatch(text, begin, name_begin)
-    if before is None:
-        return False
-    after = text[name_end : name_end + 1]
-    if before[0].endswith(b'"'):
-        return after == b'"'
-    return after in (b"{", b" ", b"\t")
 
 
 def _parsed(line: bytes) -> Sample:
@@ -229,7 +220,7 @@ def _parsed(line: bytes) -> Sample:
     return sample
 
 
-def json_value(text: bytes, path: str, *, is_cut: bool = False) -> Steps[Value]:
+def json_value(text: bytes, path: str) -> Steps[Value]:
     """The string, number or boolean at `path`.
 
     Raises:
@@ -237,8 +228,6 @@ def json_value(text: bytes, path: str, *, is_cut: bool = False) -> Steps[Value]:
     """
     if not text.strip():
         raise NoValue("the text is empty")
-    if is_cut:
-        raise NoValue(f"JSON of more than {MAX_TEXT_BYTES:,} bytes")
     try:
         part = memoryview(text)
         for step in path_steps(path):

@@ -60,18 +60,29 @@ class ValueCriteria(NamedTuple):
         return code in self.allowed if self.codes else is_success
 
     async def judge(self, output: Output, resources: Resources, deadline: float) -> ProbeResult:
-        run = _Run(judged(output, self.extract, self.when, self.epoch))
+        steps = judged(output, self.extract, self.when, self.epoch)
+        result: ProbeResult | None = None
+
+        def advance() -> bool:
+            """Run a step. Return whether it was the last one."""
+            nonlocal result
+            try:
+                next(steps)
+            except StopIteration as end:
+                result = end.value
+            return result is not None
+
         try:
-            has_ended = run.advance()
+            has_ended = advance()
             while not has_ended:
-                has_ended = await resources.compute(run.advance, deadline)
+                has_ended = await resources.compute(advance, deadline)
         except NoValue as error:
             raise CouldNotProbe(Reason.NO_VALUE, normalise_message(str(error))) from error
         except TimeoutError as error:
             text = "the timeout ended before the value was found; raise timeoutSeconds"
             raise CouldNotProbe(Reason.NO_VALUE, text) from error
-        assert run.result is not None
-        return run.result
+        assert result is not None
+        return result
 
 
 def criteria_of(entry: ContainerProbe) -> ValueCriteria:
@@ -79,34 +90,13 @@ def criteria_of(entry: ContainerProbe) -> ValueCriteria:
     when = entry.success_when or SuccessWhen()
     allowed = set(when.exit_codes)
     for code in when.status_codes:
-        if isinstance(code, int):
-            allowed.add(code)
-        else:
-            allowed.update(status_range(code) or ())
-    codes = ""
-    listed = ", ".join(map(str, when.exit_codes or when.status_codes))
+        allowed.update(status_range(str(code)) or ())
+    codes = ", ".join(map(str, when.exit_codes or when.status_codes))
     if when.exit_codes:
-        codes = f"exitCodes {listed}"
-    elif when.status_codes:
-        codes = f"statusCodes {listed}"
+        codes = f"exitCodes {codes}"
+    elif codes:
+        codes = f"statusCodes {codes}"
     return ValueCriteria(entry.extract, when, codes, frozenset(allowed), entry.epoch)
-
-
-class _Run:
-    """Steps of a verdict; `result` is set after the last one."""
-
-    def __init__(self, steps: Steps[ProbeResult]) -> None:
-        self.result: ProbeResult | None = None
-        self._steps = steps
-
-    def advance(self) -> bool:
-        """Run a step. Return whether it was the last one."""
-        try:
-            next(self._steps)
-        except StopIteration as end:
-            self.result = end.value
-            return True
-        return False
 
 
 def judged(
@@ -157,21 +147,18 @@ def _verdict(value: Value, extract: Extract, when: SuccessWhen) -> ProbeResult:
     name = extract.json_path or "value"
     if extract.metric is not None:
         name = extract.metric.name
-    shown = value
-    steps = ""
+    exact = text_of(value)
+    text = exact
+    compared = f"{name} {text}"
     if extract.step is not None:
-        shown = rounded(number_of(value, needed_for="step"), extract.step)
-        steps = f" in steps of {extract.step}"
-    text = text_of(shown)
+        # A rounded number stays the same while the value changes within a step, and so does the message.
+        text = text_of(rounded(number_of(value, needed_for="step"), extract.step))
+        compared = f"{name} {text} in steps of {extract.step}"
+    problem = ""
     if when.compares:
         number = number_of(value, needed_for="a comparison")
-        # A rounded number stays the same while the value changes within a step, and so does the message.
-        compared = f"{name} {text}{steps}"
-        problem = ""
         if when.max is not None and number > Decimal(when.max):
             problem = f"{compared} > max {when.max}"
         if when.min is not None and number < Decimal(when.min):
             problem = f"{compared} < min {when.min}"
-        if problem:
-            return ProbeResult(False, normalise_message(problem), value=text_of(value))
-    return ProbeResult(True, normalise_message(text), value=text_of(value))
+    return ProbeResult(not problem, normalise_message(problem or text), value=exact)
