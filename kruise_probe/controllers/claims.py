@@ -56,6 +56,11 @@ class Claim(NamedTuple):
     def keys(self) -> Iterable[Mark]:
         return self.wanted[ProbeState.SUCCEEDED]
 
+    @property
+    def group_label(self) -> str:
+        """The label whose value decides to which group of an exclusive probe a pod belongs; empty for one group."""
+        return self.exclusive.group_label if self.exclusive is not None else ""
+
     def may_write(self, mark: Mark, value: str | None) -> bool:
         """Whether the claim may set the key to `value` in any state. A value from a message may be any."""
         values = self._values_of(mark)
@@ -229,7 +234,7 @@ def _resolved(contenders: Iterable[Claim], markers: _Serials = ()) -> Claims:
             owners[Mark("conditions", claim.condition_type)] = claim
         if claim.exclusive is not None:
             exclusive.append(claim)
-            groups.add(Mark("labels", claim.exclusive.group_label))
+            groups.add(Mark("labels", claim.group_label))
     return Claims(
         tuple(claims),
         frozenset([claim.container for claim in claims]),

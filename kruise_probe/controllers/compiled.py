@@ -4,9 +4,8 @@ What has an error in `api.validation` is dropped here, so the controllers never 
 invalid probe drops that probe, and an invalid selector matches nothing. The errors are kept for the marker's status.
 """
 
-from collections.abc import Collection, Mapping
-from collections.abc import Set as AbstractSet
-from itertools import chain, count
+from collections.abc import Collection, Iterable, Mapping
+from itertools import count
 from typing import Final, NamedTuple
 
 import msgspec
@@ -40,9 +39,6 @@ ENTRY_BYTES: Final = 64 * 1024
 
 _NO_SELECTOR: Final = Selector(())
 _next_serial: Final = count().__next__
-
-Invalid = AbstractSet[tuple[str, str | None]]
-"""Path and key of each error in a marker; also each path with None."""
 
 Wanted = Mapping[Mark, MarkValue]
 """The labels and annotations of a pod in one state of a probe; None for keys that must be absent."""
@@ -108,7 +104,8 @@ class CompiledProbe(NamedTuple):
         return wanted
 
     def _keys(self) -> list[Mark]:
-        keys = {*chain.from_iterable(self.policies.values())}
+        """The labels, then the annotations."""
+        keys = set[Mark]().union(*self.policies.values())
         return sorted(keys, key=lambda mark: (mark.field == "annotations", mark.name))
 
     def on(self, container: Container) -> ContainerProbe:
@@ -168,14 +165,41 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     def pod_view(self) -> object:
         """All that decides what is written to pods: equal for an edit of period, initial delay and thresholds only."""
         probes: list[object] = []
-        for probe in self.probes:
-            when = probe.keeps_when_stale, probe.runs_while_terminating, probe.exclusive
-            what = probe.name, probe.container, probe.hash, probe.condition_type, probe.policies
-            probes.append((what, when))
         sizes: list[int] = []
-        if self.entry_bytes > ENTRY_BYTES:  # such entries may be left out
-            sizes = [probe.entry_bytes for probe in self.probes]
+        for probe in self.probes:
+            view = (
+                probe.name,
+                probe.container,
+                probe.hash,
+                probe.condition_type,
+                probe.policies,
+                probe.keeps_when_stale,
+                probe.runs_while_terminating,
+                probe.exclusive,
+            )
+            probes.append(view)
+            sizes.append(probe.entry_bytes)
+        if self.entry_bytes <= ENTRY_BYTES:
+            sizes = []  # no entry is left out
         return self.deleting, self.paused, self.selector, self.keys, probes, sizes
+
+
+class _Invalid:
+    """The paths and keys of a marker that have an error."""
+
+    def __init__(self, errors: Iterable[Problem]) -> None:
+        self._keys = {(error.path, error.key) for error in errors}
+        self._paths = {path for path, _ in self._keys}
+
+    def has_key(self, path: str, key: str) -> bool:
+        return (path, key) in self._keys
+
+    def has_any(self, path: str, fields: Iterable[str] = ("",)) -> bool:
+        """Whether one of these fields of `path` has an error, or a key of it."""
+        return any(path + field in self._paths for field in fields)
+
+    def has_below(self, path: str) -> bool:
+        return any(invalid.startswith(path) for invalid in self._paths)
 
 
 def compile_marker(
@@ -188,17 +212,15 @@ def compile_marker(
 
     `pruned_fields` are those of `v1alpha1.CRITERIA` that the CRD of NodePodProbes drops.
     """
-    errors: list[Problem] = []
-    invalid: set[tuple[str, str | None]] = set()
-    for error in marker_errors(marker.spec, allowed_labels=allowed_labels):
-        if error.reason not in CEL_BOUNDS:
-            errors.append(error)
-            invalid |= {(error.path, error.key), (error.path, None)}
+    spec = marker.spec
+    found = marker_errors(spec, allowed_labels=allowed_labels)
+    errors = [error for error in found if error.reason not in CEL_BOUNDS]
+    invalid = _Invalid(errors)
     selector = _NO_SELECTOR
-    if not any(path.startswith("spec.selector") for path, _ in invalid):
-        selector = compile_selector(marker.spec.selector)
+    if not invalid.has_below("spec.selector"):
+        selector = compile_selector(spec.selector)
     probes = _probes(marker, invalid, pruned_fields)
-    groups = [probe.exclusive.group_label for probe in probes if probe.exclusive is not None]
+    groups = {probe.exclusive.group_label for probe in probes if probe.exclusive is not None}
     return CompiledMarker(
         key=marker.key,
         generation=marker.metadata.generation or 0,
@@ -207,40 +229,52 @@ def compile_marker(
         selector=selector,
         probes=probes,
         errors=tuple(first_errors(errors)),
-        marks=frozenset(chain.from_iterable([probe.marks for probe in probes])),
-        fields_without_effect=fields_without_effect(marker.spec),
+        marks=frozenset[Mark]().union(*[probe.marks for probe in probes]),
+        fields_without_effect=fields_without_effect(spec),
         entry_bytes=sum(probe.entry_bytes for probe in probes),
-        keys=mentioned_keys(marker.spec.probes),
+        keys=mentioned_keys(spec.probes),
         paused=marker.paused,
-        label_keys=selector.keys.union(filter(None, groups)),
+        label_keys=selector.keys | groups - {""},
         with_criteria=tuple([probe for probe in probes if probe.container_probe.criteria]),
     )
 
 
+_NEEDED: Final = (
+    ".name",
+    ".containerName",
+    ".extract.regex",
+    ".successWhen.regex",
+    # Several pods could carry the marks of an invalid role.
+    ".markerPolicy",
+    ".exclusive.groupByLabel",
+    ".exclusive.epoch.regex",
+)
+"""Fields without which a probe cannot be used."""
+
+
 def _probes(
-    marker: PodProbeMarker, invalid: Invalid, pruned_fields: Collection[str]
+    marker: PodProbeMarker,
+    invalid: _Invalid,
+    pruned_fields: Collection[str],
 ) -> tuple[CompiledProbe, ...]:
     """The valid probes, in order."""
     probes: list[CompiledProbe] = []
     for index, written in enumerate(marker.spec.probes):
         path = f"spec.probes[{index}]"
         probe = clamp_timeout(written)
-        # Several pods could carry the marks of an invalid role.
-        of_role = ("markerPolicy", "exclusive.groupByLabel", "exclusive.epoch.regex")
-        needed = ("name", "containerName", "extract.regex", "successWhen.regex", *of_role)
-        is_usable = {(f"{path}.{field}", None) for field in needed}.isdisjoint(invalid)
-        if is_usable and not any(probe.errors()):
-            compiled = _compiled(marker.metadata.name, probe, path, invalid)
-            if not set(compiled.container_probe.criteria).isdisjoint(pruned_fields):
-                compiled = compiled._replace(is_pruned=True)
-            probes.append(compiled)
+        if invalid.has_any(path, _NEEDED) or any(probe.errors()):
+            continue
+        compiled = _compiled(marker.metadata.name, probe, path, invalid)
+        if not set(compiled.container_probe.criteria).isdisjoint(pruned_fields):
+            compiled = compiled._replace(is_pruned=True)
+        probes.append(compiled)
     return tuple(probes)
 
 
-def _compiled(marker: str, probe: PodContainerProbe, path: str, invalid: Invalid) -> CompiledProbe:
+def _compiled(marker: str, probe: PodContainerProbe, path: str, invalid: _Invalid) -> CompiledProbe:
     container_probe, port_name = _container_probe(marker, probe)
     condition_type = probe.pod_condition_type or ""
-    if (f"{path}.podConditionType", None) in invalid:
+    if invalid.has_any(f"{path}.podConditionType"):
         condition_type = ""
     return CompiledProbe(
         name=container_probe.name,
@@ -263,37 +297,37 @@ def _exclusivity(probe: PodContainerProbe) -> Exclusivity | None:
     return Exclusivity(probe.exclusive.group_by_label or "", probe.epoch is not None)
 
 
-def _policies(probe: PodContainerProbe, path: str, invalid: Invalid) -> Mapping[str, Wanted]:
+def _policies(probe: PodContainerProbe, path: str, invalid: _Invalid) -> Mapping[str, Wanted]:
     """The values of each policy, by state; Succeeded and Failed have one, which may be empty."""
-    policies: dict[str, Wanted] = {ProbeState.SUCCEEDED: {}, ProbeState.FAILED: {}}
+    policies: dict[str, Wanted] = {}
+    policies[ProbeState.SUCCEEDED] = {}
+    policies[ProbeState.FAILED] = {}
     for number, policy in enumerate(probe.marker_policy):
-        at = f"{path}.markerPolicy[{number}]"
-        if {(at, None), (f"{at}.state", None)}.isdisjoint(invalid):
-            policies[policy.state] = _values(policy, at, invalid)
+        policy_path = f"{path}.markerPolicy[{number}]"
+        if not invalid.has_any(policy_path, ("", ".state")):
+            policies[policy.state] = _values(policy, policy_path, invalid)
     return policies
 
 
-def _values(policy: MarkerPolicy, path: str, invalid: Invalid) -> Wanted:
+def _values(policy: MarkerPolicy, path: str, invalid: _Invalid) -> Wanted:
     """The valid static values, replaced by those from the message."""
     values: dict[Mark, MarkValue] = {}
     for key, value in policy.labels.items():
-        if (f"{path}.labels", key) not in invalid:
+        if not invalid.has_key(f"{path}.labels", key):
             values[Mark("labels", key)] = value
     for key, value in policy.annotations.items():
-        if (f"{path}.annotations", key) not in invalid:
+        if not invalid.has_key(f"{path}.annotations", key):
             values[Mark("annotations", key)] = value
     for index, wanted in enumerate(policy.from_message):
-        at = f"{path}.fromMessage[{index}]"
-        fields = {(f"{at}{field}", None) for field in ("", ".label", ".annotation", ".regex")}
-        if not fields.isdisjoint(invalid):
+        if invalid.has_any(f"{path}.fromMessage[{index}]", ("", ".label", ".annotation", ".regex")):
             continue
         mark = Mark("annotations", wanted.annotation or "")
         if wanted.label:
             mark = Mark("labels", wanted.label)
-        pattern = wanted.regex or ""
         static = values.get(mark)
-        if isinstance(static, FromMessage):
-            static = None
+        if isinstance(static, FromMessage):  # not in a valid marker
+            continue
+        pattern = wanted.regex or ""
         values[mark] = FromMessage(pattern, static, PatternBudget().take(pattern))
     return values
 
@@ -305,21 +339,20 @@ def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerPr
     Kruise's CRD defaults `service` to the empty string.
     """
     filled: dict[str, ProbeAction] = {}
-    match probe.probe.handler:
-        case HTTPGetAction() as action:
-            filled["http_get"] = msgspec.structs.replace(action.with_defaults(), host=None)
-        case TCPSocketAction() as action:
-            filled["tcp_socket"] = msgspec.structs.replace(action, host=None)
-        case GRPCAction() as action:
-            filled["grpc"] = msgspec.structs.replace(action, service=action.service or "")
+    handler = probe.probe.handler
+    match handler:
+        case HTTPGetAction():
+            filled["http_get"] = msgspec.structs.replace(handler.with_defaults(), host=None)
+        case TCPSocketAction():
+            filled["tcp_socket"] = msgspec.structs.replace(handler, host=None)
+        case GRPCAction():
+            filled["grpc"] = msgspec.structs.replace(handler, service=handler.service or "")
         case _:
             pass
     with_defaults = msgspec.structs.replace(probe.probe, **filled)
     entry = msgspec.structs.replace(probe.entry(marker), probe=with_defaults)
-    port = getattr(probe.probe.handler, "port", None)
-    if not isinstance(port, str):
-        port = ""
-    return entry, port
+    port = getattr(handler, "port", None)
+    return entry, port if isinstance(port, str) else ""
 
 
 _hashes = Cache[tuple[str, int], str](lambda *_: 4 * STRING_BYTES)

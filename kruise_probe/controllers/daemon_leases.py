@@ -19,7 +19,7 @@ import msgspec
 
 from kruise_probe.api.core import Lease
 from kruise_probe.api.times import parse_time
-from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, NodePodProbeStatus
+from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe
 
 STALE_SECONDS: Final = 60.0
 """A daemon without a sign of life for this long is silent. It renews its Lease more often, see `daemon.heartbeat`."""
@@ -126,9 +126,7 @@ class DaemonLeases:
         spec = lease.spec
         if spec is None or not spec.renew_time:
             return False
-        daemon = self.daemons.get(node)
-        if daemon is None:
-            daemon = self.daemons[node] = Daemon(now)
+        daemon = self._known(node, now)
         before = daemon.findings
         needs_timer = daemon.kruises or not daemon.renewed
         daemon.leased = True
@@ -151,35 +149,36 @@ class DaemonLeases:
             return
         daemon.leased = False
         if stored is not None and not daemon.silent:
-            daemon.kruises = daemon.kruises or bool(kruises_results(stored.status))
+            daemon.kruises = daemon.kruises or bool(kruises_results(stored))
 
-    def observe_status(self, node: str, status: NodePodProbeStatus | None, now: float) -> bool:
+    def observe_status(self, node: str, stored: NodePodProbe, now: float) -> bool:
         """Record a write of the node's status. Without a Lease, there is nothing to decide about a daemon that reports."""
         daemon = self.daemons.get(node)
         if daemon is None:
             return False
         if not daemon.leased or now - daemon.renewal_seen_at >= STALE_SECONDS:
-            daemon.kruises = daemon.kruises or bool(kruises_results(status))
+            daemon.kruises = daemon.kruises or bool(kruises_results(stored))
         was_silent = daemon.silent
         daemon.show_life(now)
         return was_silent
 
-    def observe_first_entry(self, node: str, now: float) -> bool:
+    def observe_first_entry(self, node: str, now: float) -> None:
         """Record the first entry of a node that had none: a daemon without entries need not show any life."""
-        daemon = self.daemons.get(node)
-        if daemon is None:
-            self.daemons[node] = Daemon(now)
-        elif not daemon.silent:
+        daemon = self._known(node, now)
+        if not daemon.silent:
             daemon.counts_from = now
-        return True
 
     def recall_stale(self, node: str, message: str, now: float) -> None:
         """Record that conditions, which another manager wrote, say that the daemon is silent. It is until it shows life."""
+        daemon = self._known(node, now)
+        daemon.silent = True
+        daemon.stale_message = message
+
+    def _known(self, node: str, now: float) -> Daemon:
         daemon = self.daemons.get(node)
         if daemon is None:
             daemon = self.daemons[node] = Daemon(now)
-        daemon.silent = True
-        daemon.stale_message = message
+        return daemon
 
     def drop(self, node: str) -> None:
         """Drop a daemon whose Node is gone. A Lease that is left may be that of the next Node of this name."""
@@ -203,19 +202,17 @@ def is_outlived(stored: NodePodProbe | None, renewed: str) -> bool:
     if stored is None or renewed_at is None:
         return False
     expired_at = renewed_at + timedelta(seconds=STALE_SECONDS)
-    for state in kruises_results(stored.status):
+    for state in kruises_results(stored):
         probed_at = parse_time(state.last_probe_time)
         if probed_at is not None and probed_at > expired_at:
             return True
     return False
 
 
-def kruises_results(status: NodePodProbeStatus | None) -> list[ContainerProbeState]:
+def kruises_results(stored: NodePodProbe) -> list[ContainerProbeState]:
     """The results of Kruise's daemon: they have no hash of their probe."""
     found: list[ContainerProbeState] = []
-    if status is None:
-        return found
-    for pod in status.pod_probe_statuses:
+    for pod in stored.results:
         found += [state for state in pod.probe_states if not state.probe_hash]
     return found
 

@@ -13,7 +13,7 @@ from operator import attrgetter
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import node_of_daemon_lease
-from kruise_probe.api.pods import NOTHING_OWNED, Pod
+from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.backlog import Visit
@@ -63,7 +63,7 @@ class PodEvents(_Events):
         if before != after:
             self._record_dropped(old, new, before, after)
             self._enqueue_change(old, new, PodChange(entry=True, marks=True))
-        elif before or old.owned is not NOTHING_OWNED or new.owned is not NOTHING_OWNED:
+        elif before or old.owned or new.owned:
             self._record_provider_result(old, new)
             change = change_of(old, new, claims_of(before))
             if new.key in self._state.pods.own_writes:
@@ -75,13 +75,13 @@ class PodEvents(_Events):
 
     def on_delete(self, last_known: Pod) -> None:
         state = self._state
+        node = last_known.node
         considered = state.matching.considered_of(last_known)
         state.remove_pod(last_known)
-        entries = state.node_index.view(last_known.node).entries
-        if considered or last_known.uid in entries:
-            self._queues.enqueue_node(last_known.node)
+        if considered or last_known.uid in state.node_index.view(node).entries:
+            self._queues.enqueue_node(node)
         ending = state.ending.naming(last_known.namespace, last_known.marks)
-        self._enqueue_finalizers(last_known.node, ending)
+        self._enqueue_finalizers(node, ending)
 
     def _record_dropped(self, old: Pod, new: Pod, before: Considered, after: Considered) -> None:
         """Record the marks of markers that do not select the pod any more."""
@@ -97,7 +97,8 @@ class PodEvents(_Events):
                 self._queues.enqueue_node(old.node)
         if change.marks:
             # Results go before the ends of pods.
-            self._queues.pods.add(new.key, Priority.LOW if new.finished else Priority.NORMAL)
+            priority = Priority.LOW if new.finished else Priority.NORMAL
+            self._queues.pods.add(new.key, priority)
         if any(change):
             self._state.recount(new.key)
 
@@ -110,8 +111,8 @@ class PodEvents(_Events):
     def _enqueue(self, pod: Pod, *, resynced: bool = False) -> None:
         state = self._state
         considered = state.matching.considered_of(pod)
-        may_have_marks = pod.owned is not NOTHING_OWNED or pod.key in state.ended
-        if considered or may_have_marks or state.ending.selecting(pod):
+        may_have_marks = pod.owned or pod.key in state.ended or state.ending.selecting(pod)
+        if considered or may_have_marks:
             self._queues.enqueue_pod(pod.key, resynced=resynced)
         if considered:
             self._queues.enqueue_node(pod.node, resynced=resynced)
@@ -128,10 +129,11 @@ class PodEvents(_Events):
 
     def _enqueue_ending(self, old: Pod, new: Pod) -> None:
         """Enqueue what the finalizers of markers being deleted wait for: the marks of a pod may be gone now."""
-        if not self._state.ending.has_any(new.namespace):
+        ending = self._state.ending
+        if not ending.has_any(new.namespace):
             return
         owners = changed_owners(old, new)
-        found = self._state.ending.naming(new.namespace, changed_values(old, new) | owners)
+        found = ending.naming(new.namespace, changed_values(old, new) | owners)
         if found and not owners.isdisjoint(new.marks):
             self._queues.enqueue_pod(new.key)
         self._enqueue_finalizers(new.node, found)
@@ -151,7 +153,7 @@ class MarkerEvents(_Events):
     """Lets the pods be visited for which other markers are considered now, and enqueues the nodes with entries of the marker."""
 
     def on_add(self, obj: PodProbeMarker, is_initial: bool) -> None:
-        _, marker, pods = self._state.index_marker(obj)
+        marker, pods = self._state.index_marker(obj)
         if not is_initial:
             self._queues.markers.add(obj.key)
             self._visit(marker, pods, Visit(entry=True, marks=True))
@@ -164,14 +166,13 @@ class MarkerEvents(_Events):
             if new.key not in self._state.markers.own_writes:
                 self._queues.enqueue_status_of([new.key])
             return
-        before, after, pods = self._state.index_marker(new)
+        before = self._state.matching.markers[old.key]
+        after, pods = self._state.index_marker(new)
         self._queues.markers.add(new.key)
-        if before is None:
-            self._visit(after, pods, Visit(entry=True, marks=True))
-        elif before.pod_view == after.pod_view:
-            self._visit(after, pods, Visit(entry=True))
-        else:
-            self._visit(after, pods, Visit((before,), entry=True, marks=True))
+        visit = Visit((before,), entry=True, marks=True)
+        if before.pod_view == after.pod_view:
+            visit = Visit(entry=True)
+        self._visit(after, pods, visit)
 
     def on_delete(self, last_known: PodProbeMarker) -> None:
         removed, pods = self._state.remove_marker(last_known)
@@ -221,7 +222,7 @@ class NodePodProbeEvents(_Events):
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
         change = self._state.node_index.update(None, obj)
         self._observe_daemon(None, obj)
-        if obj.key not in self._state.node_pod_probes.own_writes:
+        if not self._is_own_write(obj):
             self._queues.enqueue_node(obj.key.name)
         self._enqueue_changed(change)
 
@@ -232,8 +233,7 @@ class NodePodProbeEvents(_Events):
         change = self._state.node_index.update(old, new)
         self._observe_daemon(old, new)
         owners_changed = old.metadata.owner_references != new.metadata.owner_references
-        own_write = new.key in self._state.node_pod_probes.own_writes
-        if owners_changed or (change.spec and not own_write):
+        if owners_changed or (change.spec and not self._is_own_write(new)):
             self._queues.enqueue_node(new.key.name)
         self._enqueue_changed(change)
 
@@ -242,39 +242,42 @@ class NodePodProbeEvents(_Events):
         self._queues.enqueue_node(last_known.key.name)
         self._enqueue_changed(change)
 
+    def _is_own_write(self, stored: NodePodProbe) -> bool:
+        return stored.key in self._state.node_pod_probes.own_writes
+
     def _observe_daemon(self, old: NodePodProbe | None, new: NodePodProbe) -> None:
         """Record what the daemon of the node shows, and whether it now has entries."""
         node = new.key.name
         now = loop_time()
         leases = self._state.leases
-        changed = False
-        had_entries = False
-        if old is not None:
-            had_entries = bool(old.spec.pod_probes)
-            changed = old.status != new.status and leases.observe_status(node, new.status, now)
+        must_reconcile = False
+        had_entries = old is not None and bool(old.spec.pod_probes)
+        if old is not None and old.status != new.status:
+            must_reconcile = leases.observe_status(node, new, now)
         if new.spec.pod_probes and not had_entries:
-            changed = leases.observe_first_entry(node, now)
-        if changed:
+            leases.observe_first_entry(node, now)
+            must_reconcile = True
+        if must_reconcile:
             self._queues.daemons.add(node)
 
     def _enqueue_changed(self, change: ProbesChange) -> None:
         if not self._queues.is_open:
             return  # The leader writes the conditions of changed results.
-        namespace = self._state.namespace
+        state = self._state
         now = loop_time()
-        if self._state.roles.markers:
-            self._state.roles.observe(change.statuses)
+        if state.roles.markers:
+            state.roles.observe(change.statuses)
         for key, changed in change.results.items():
-            if namespace and key.namespace != namespace:
+            if state.namespace and key.namespace != state.namespace:
                 continue
             if changed.kind > PodResultChange.MESSAGE:
                 changed = changed._replace(seen_at=now)
-            self._state.pacer.record_change(key, changed)
+            state.pacer.record_change(key, changed)
             self._queues.pods.add(key, Priority.HIGH)
         for key in change.counted:
-            self._state.recount(key)
+            state.recount(key)
         for marker in change.markers:
-            ending = self._state.ending.get(marker)
+            ending = state.ending.get(marker)
             if ending is not None:
                 self._queues.enqueue_ending([ending])
 

@@ -45,8 +45,7 @@ from kruise_probe.controllers.counts import (
     StatusCounts,
     facts_of_left_out,
 )
-from kruise_probe.controllers.limits import TOO_MANY_MARKERS, is_probed
-from kruise_probe.controllers.matching import LabelSet
+from kruise_probe.controllers.limits import TOO_MANY_MARKERS
 from kruise_probe.controllers.readiness import Lasting, reasons_of
 from kruise_probe.controllers.state import State
 from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
@@ -66,9 +65,6 @@ CHECK_SECONDS: Final = 30.0
 """Requeue interval of a marker with something that no event shows: the CRD prunes status fields, a deletion waits for long, or
 pods change for which the marker is not considered."""
 
-BEYOND_SECONDS: Final = 5.0
-"""For how long the number of pods of a label set is kept."""
-
 
 class MarkerReconciler:
     """Writes a marker's finalizer, and its status at most once a second and only if it differs."""
@@ -79,8 +75,6 @@ class MarkerReconciler:
         self._client = client
         self._recorder = recorder
         self._known: dict[NamespacedName, _Known] = {}
-        self._probed: dict[LabelSet, int] = {}
-        self._forget_probed_at = 0.0
         self._slices = Slices()
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
@@ -117,9 +111,6 @@ class MarkerReconciler:
         if pause:
             return Result(pause, finished=False)
         beyond = self._pods_beyond(compiled)
-        if beyond != known.beyond:
-            known.beyond = beyond
-            self._enqueue_nodes_beyond(compiled)
         facts_beyond = facts_of_left_out(compiled, TOO_MANY_MARKERS.reason)
         counts.change(facts_beyond, beyond)
         wanted = marker_status(
@@ -170,30 +161,10 @@ class MarkerReconciler:
 
     def _pods_beyond(self, marker: CompiledMarker) -> int:
         """The pods for which the marker is not considered, as too many older ones select them. No event of these pods enqueues it."""
-        return sum(self._probed_in(label_set) for label_set in self._beyond(marker))
-
-    def _enqueue_nodes_beyond(self, marker: CompiledMarker) -> None:
-        """Enqueue the nodes of these pods: their plans count what is left out."""
-        for label_set in self._beyond(marker):
-            for node in {pod.node for pod in label_set.pods.values()}:
-                self._queues.enqueue_node(node)
-
-    def _beyond(self, marker: CompiledMarker) -> list[LabelSet]:
-        label_sets = self._state.matching.label_sets_of(marker)
-        return [label_set for label_set in label_sets if marker not in label_set.considered]
-
-    def _probed_in(self, label_set: LabelSet) -> int:
-        """The pods that can be probed, for some seconds as they were counted for another marker."""
-        now = loop_time()
-        if now >= self._forget_probed_at:
-            self._probed.clear()
-            self._forget_probed_at = now + BEYOND_SECONDS
-        pods = self._probed.get(label_set)
-        if pods is None:
-            pods = 0
-            for pod in label_set.pods.values():
-                pods += is_probed(pod) and self._state.node(pod.node) is not None
-            self._probed[label_set] = pods
+        pods = 0
+        for label_set in self._state.matching.label_sets_of(marker):
+            if marker not in label_set.considered:
+                pods += len(label_set.pods)
         return pods
 
     async def _write_status(
@@ -250,8 +221,6 @@ class MarkerReconciler:
         key = marker.key
         if known.deleting_since is None:
             known.deleting_since = loop_time()
-            if known.beyond:
-                self._enqueue_nodes_beyond(compiled)
         holding = state.node_index.nodes_holding(key)
         pod: NamespacedName | None = None
         if not holding and state.ending.get(key) is not None:
@@ -362,14 +331,12 @@ class _Known:
         lasting: for its condition Ready.
         warned: the last Warnings, with their messages.
         deleting_since: loop time.
-        beyond: the pods for which it is not considered; their nodes count its probes as left out.
     """
 
     def __init__(self) -> None:
         self.lasting: Final = Lasting()
         self.warned: Mapping[_Warning, str] = {}
         self.deleting_since: float | None = None
-        self.beyond = 0
         self.pruned: _Pruned | None = None
         self._not_before = -math.inf
 

@@ -39,36 +39,29 @@ class LabelSet:
         pods: by uid.
         live: all live markers that select them, the oldest first.
         considered: changes only together with `live`.
-        probes_beyond: number of the probes of all other live markers.
     """
 
-    __slots__ = ("_probes", "considered", "labels", "live", "pods", "probes_beyond")
+    __slots__ = ("considered", "labels", "live", "pods")
 
     def __init__(self, labels: Mapping[str, str], live: list[CompiledMarker]) -> None:
         self.labels: Final = labels
         self.pods: Final[dict[str, Pod]] = {}
         self.live: Final = live
-        self.considered: Considered = ()
-        self.probes_beyond = 0
-        self._probes = sum(len(marker.probes) for marker in live)
-        self._consider(0)
+        self.considered: Considered = first_markers(live)
 
     def add(self, marker: CompiledMarker) -> None:
         position = bisect_left(self.live, marker.order, key=_by_order)
         self.live.insert(position, marker)
-        self._probes += len(marker.probes)
         self._consider(position)
 
     def remove(self, marker: CompiledMarker) -> None:
         position = bisect_left(self.live, marker.order, key=_by_order)
         del self.live[position]
-        self._probes -= len(marker.probes)
         self._consider(position)
 
     def _consider(self, changed: int) -> None:
         if changed < MARKERS_REPORTED:
             self.considered = first_markers(self.live)
-        self.probes_beyond = self._probes - sum(len(marker.probes) for marker in self.considered)
 
 
 class _Namespace:

@@ -38,7 +38,6 @@ from kruise_probe.controllers.budget import (
 from kruise_probe.controllers.claims import StaleMarks, claims_of
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import (
-    TOO_MANY_MARKERS,
     entry_too_large,
     is_probed,
     left_out_of,
@@ -46,7 +45,7 @@ from kruise_probe.controllers.limits import (
     may_leave_out,
     select,
 )
-from kruise_probe.controllers.matching import LabelSet
+from kruise_probe.controllers.matching import Considered, LabelSet
 from kruise_probe.workqueue.slices import PODS_PER_STEP, Steps
 
 LabelSetOf = Callable[[Pod], LabelSet | None]
@@ -127,12 +126,13 @@ def _template_of(
     key = (label_set, pod.containers, pod.started, pod.paused, pod.deleting)
     template = known.get(key)
     if template is None:
-        template = _Template(_probes_of_pod(pod, label_set.considered), _left_out(pod, label_set))
+        considered = label_set.considered
+        template = _Template(_probes_of_pod(pod, considered), _left_out(pod, considered))
         known[key] = template
     return template
 
 
-def _probes_of_pod(pod: Pod, considered: tuple[CompiledMarker, ...]) -> PodProbes:
+def _probes_of_pod(pod: Pod, considered: Considered) -> PodProbes:
     """The probes of a pod that can be probed, ordered by marker and by position in the marker's list."""
     if pod.paused:
         return NO_PROBES
@@ -146,10 +146,9 @@ def _probes_of_pod(pod: Pod, considered: tuple[CompiledMarker, ...]) -> PodProbe
     return pod_probes(groups)
 
 
-def _left_out(pod: Pod, label_set: LabelSet) -> Mapping[str, int]:
-    """Number of probes that the limits of a pod leave out, by reason."""
+def _left_out(pod: Pod, considered: Considered) -> Mapping[str, int]:
+    """Number of probes that the limits of a pod leave out, by reason. Markers that are not considered do not count."""
     counts: Counter[str] = Counter()
-    considered = label_set.considered
     if not may_leave_out(considered):
         return counts
     reasons = left_out_of(pod, considered, ())
@@ -157,8 +156,6 @@ def _left_out(pod: Pod, label_set: LabelSet) -> Mapping[str, int]:
         limit = reasons.get(marker.key.name)
         if limit is not None:
             counts[limit.reason] += len(marker.probes)
-    if label_set.probes_beyond:
-        counts[TOO_MANY_MARKERS.reason] += label_set.probes_beyond
     return counts
 
 
@@ -215,7 +212,7 @@ def _unfinished(
     """The markers being deleted whose marks are still on pods of this node."""
     unfinished: set[NamespacedName] = set()
     for number, pod in enumerate(pods, start=1):
-        considered: tuple[CompiledMarker, ...] = ()
+        considered: Considered = ()
         label_set = label_set_of(pod)
         if label_set is not None:
             considered = label_set.considered

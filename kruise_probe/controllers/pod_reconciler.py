@@ -201,7 +201,7 @@ class PodReconciler:
         """Record an event for both pods and the marker."""
         about = [ObjectReference(written.namespace, written.name, written.uid)]
         if change.old is not None:
-            about.append(ObjectReference(*change.old, change.old_uid))
+            about.append(change.old)
         marker = self._state.markers.get(change.marker)
         if marker is not None:
             reference = ObjectReference(

@@ -8,7 +8,6 @@ Source: controller-runtime pkg/predicate.
 Differs: one function of both versions for all reconcilers, instead of a predicate for each.
 """
 
-from collections.abc import Collection, Hashable, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -36,10 +35,12 @@ def change_of(old: Pod, new: Pod, claims: Claims) -> PodChange:
     if _marks(old) != _marks(new):
         return PodChange(entry, marks=True)
     changed = changed_values(old, new)
-    for marks in (claims.owners, claims.groups, new.owned):
-        if not changed.isdisjoint(marks):
-            return PodChange(entry, marks=True)
-    return PodChange(entry, marks=False)
+    is_decided_on = (
+        not changed.isdisjoint(claims.owners)
+        or not changed.isdisjoint(claims.groups)
+        or not changed.isdisjoint(new.owned)
+    )
+    return PodChange(entry, marks=is_decided_on)
 
 
 def _end(pod: Pod) -> str:
@@ -53,21 +54,17 @@ def changed_values(old: Pod, new: Pod) -> set[Mark]:
     """The conditions, labels and annotations that were added, removed or changed."""
     changed: set[Mark] = set()
     if old.conditions != new.conditions:
-        for condition in {*old.conditions} ^ {*new.conditions}:
-            changed.add(Mark("conditions", condition.type))
-    for key in _changed_keys(old.labels, new.labels):
-        changed.add(Mark("labels", key))
-    for key in _changed_keys(old.annotations, new.annotations):
-        changed.add(Mark("annotations", key))
+        conditions = {*old.conditions} ^ {*new.conditions}
+        changed |= {Mark("conditions", condition.type) for condition in conditions}
+    if old.labels != new.labels:
+        labels = old.labels.items() ^ new.labels.items()
+        changed |= {Mark("labels", key) for key, _ in labels}
+    if old.annotations != new.annotations:
+        annotations = old.annotations.items() ^ new.annotations.items()
+        changed |= {Mark("annotations", key) for key, _ in annotations}
     return changed
 
 
 def changed_owners(old: Pod, new: Pod) -> Owned:
     """What field managers own now, or do not own any more."""
     return (old.owned ^ new.owned) | (old.owned_by_others ^ new.owned_by_others)
-
-
-def _changed_keys(old: Mapping[str, Hashable], new: Mapping[str, Hashable]) -> Collection[str]:
-    if old is new or old == new:
-        return ()
-    return {key for key, _ in old.items() ^ new.items()}

@@ -28,6 +28,7 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
 from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.controllers.buckets import Buckets
 from kruise_probe.controllers.claims import Claim, Claims
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.indexes import StatusChange
@@ -45,6 +46,7 @@ from kruise_probe.controllers.roles import (
     role_text,
 )
 from kruise_probe.informers.replica import Indexer, is_older
+from kruise_probe.runtime.recorder import ObjectReference
 
 LATE_SECONDS: Final = 30.0
 """How long a failed request may still take effect: twice the Lease of its leader."""
@@ -73,12 +75,11 @@ class RoleId(NamedTuple):
 
 
 class HolderChange(NamedTuple):
-    """A role that moved. `old` is empty if no pod carried its marks before."""
+    """A role that moved. `old` is None if no pod carried its marks before."""
 
     marker: NamespacedName
     text: str
-    old: NamespacedName | None
-    old_uid: str
+    old: ObjectReference | None
 
 
 class GroupProblems(NamedTuple):
@@ -106,19 +107,23 @@ class _Group:
     Attributes:
         members: by uid.
         holder: the uid of the pod that should carry the marks; empty without one.
-        carrier, carrier_uid: the pod that was set last; empty while that is not known.
+        carrier: the pod that was set last; None while that is not known.
         waiting: the holder, if others keep it from being set.
+        moving_since: since when the holder does not carry the marks; None if it does.
     """
 
-    __slots__ = ("carrier", "carrier_uid", "has_epochs", "holder", "members", "waiting")
+    __slots__ = ("carrier", "has_epochs", "holder", "members", "moving_since", "waiting")
 
     def __init__(self) -> None:
         self.has_epochs = False
         self.members: Final[dict[str, Member]] = {}
         self.holder = ""
-        self.carrier: NamespacedName | None = None
-        self.carrier_uid = ""
+        self.carrier: ObjectReference | None = None
         self.waiting: NamespacedName | None = None
+        self.moving_since: float | None = None
+
+    def is_carrier(self, pod: Pod) -> bool:
+        return self.carrier is not None and self.carrier.uid == pod.uid
 
 
 Look = Callable[[Pod], tuple[Claims, PodResults]]
@@ -145,23 +150,24 @@ class RoleGroups:
         self._enqueue = enqueue
         self.markers: Final[set[NamespacedName]] = set()
         """Those with exclusive probes."""
-        self.of_pod: Final[dict[str, dict[RoleId, None]]] = {}
+        self.of_pod: Final[Buckets[str, RoleId]] = Buckets()
         """By uid, the roles that the pod may hold."""
         self._groups: dict[RoleId, _Group] = {}
-        self._order: dict[tuple[str, str], int] = {}
+        self._of_probe: Buckets[tuple[str, str], RoleId] = Buckets()
+        """The roles of `_groups` by namespace and probe."""
+        self._order: dict[str, dict[str, int]] = {}
         """By uid and probe, the number of the event in which the state became Succeeded."""
         self._events = 0
         self._floors: dict[str, _Floor] = {}
         self._current: set[str] = set()
         """The namespaces of which the cache is as new as a list that began while this manager led."""
         self._listing: set[str] = set()
-        self._moving: dict[RoleId, float] = {}
-        """Since when the holder of a role does not carry its marks."""
         _wait_seconds.set_function(self._longest_wait)
 
     def _longest_wait(self) -> float:
-        since = min(self._moving.values(), default=None)
-        return 0.0 if since is None else loop_time() - since
+        moving = [group.moving_since for group in self._groups.values()]
+        oldest = min([since for since in moving if since is not None], default=None)
+        return 0.0 if oldest is None else loop_time() - oldest
 
     def index_marker(self, marker: CompiledMarker) -> None:
         """Index a new or changed marker."""
@@ -175,113 +181,107 @@ class RoleGroups:
         """What is wrong with the groups of a marker. Empty if it has no exclusive probe."""
         too_large: dict[str, int] = {}
         ungrouped = 0
-        labels: dict[str, str] = {}
         for probe in marker.probes:
-            if probe.exclusive is not None:
-                labels[probe.name] = probe.exclusive.group_label
-        if not labels:
-            return GroupProblems(too_large, ungrouped)
-        for role, group in self._groups.items():
-            if role.namespace != marker.key.namespace or role.probe not in labels:
+            if probe.exclusive is None:
                 continue
-            if len(group.members) > MAX_GROUP:
-                name = f"{labels[role.probe]}={role.value}" if labels[role.probe] else "all pods"
-                too_large[f"{role.probe} ({name})"] = len(group.members)
-            if labels[role.probe] and not role.value:
-                ungrouped = max(ungrouped, len(group.members))
+            label = probe.exclusive.group_label
+            for role in self._of_probe.of((marker.key.namespace, probe.name)):
+                pods = len(self._groups[role].members)
+                if pods > MAX_GROUP:
+                    group = f"{label}={role.value}" if label else "all pods"
+                    too_large[f"{probe.name} ({group})"] = pods
+                if label and not role.value:
+                    ungrouped = max(ungrouped, pods)
         return GroupProblems(too_large, ungrouped)
 
     def observe(self, changes: Iterable[StatusChange]) -> None:
         """Record which states one event changed to Succeeded. What becomes Succeeded in one event has the same order."""
         self._events += 1
         for before, after in changes:
-            status = after or before
-            if status is None:
-                continue
-            states = {state.name: state.state for state in (before and before.probe_states) or ()}
-            for state in status.probe_states:
-                marker = NamespacedName(status.namespace, ProbeName.parse(state.name).marker)
-                if marker not in self.markers:
-                    continue
-                key = (status.uid, state.name)
+            known: dict[str, str] = {}
+            if before is not None:
+                known = {state.name: state.state for state in before.probe_states}
                 if after is None:
-                    self._order.pop(key, None)
-                elif state.state == ProbeState.SUCCEEDED != states.get(state.name):
-                    self._order[key] = self._events
+                    self._order.pop(before.uid, None)
+            if after is None:
+                continue
+            for state in after.probe_states:
+                marker = NamespacedName(after.namespace, ProbeName.parse(state.name).marker)
+                is_new = state.state == ProbeState.SUCCEEDED != known.get(state.name)
+                if is_new and marker in self.markers:
+                    self._order.setdefault(after.uid, {})[state.name] = self._events
 
     def roles_of(self, pod: Pod, claims: Claims, results: PodResults) -> dict[str, Role]:
         """What each exclusive probe means for `pod` now, by name. The pod leaves the groups that it does not belong to."""
-        exclusive: dict[RoleId, Claim] = {}
-        for claim in claims.exclusive:
-            exclusive[_role_of(pod, claim)] = claim
-        for role in [*self.of_pod.get(pod.uid, ())]:
+        exclusive = {_role_of(pod, claim): claim for claim in claims.exclusive}
+        for role in [*self.of_pod.of(pod.uid)]:
             if role not in exclusive:
                 self._leave(role, pod.uid)
         roles: dict[str, Role] = {}
         for role, claim in exclusive.items():
-            group = self._groups.get(role) or self._form(role, claim)
-            self._join(role, pod.uid, self._member(pod, claim, results), claim)
-            roles[claim.name] = self._role(role, group, pod, claim)
+            if role not in self._groups:
+                self._form(role, claim)
+            self._join(role, self._member(pod, claim, results), pod.uid, claim)
+            roles[claim.name] = self._role(role, self._groups[role], pod, claim)
         return roles
 
-    def _form(self, role: RoleId, claim: Claim) -> _Group:
+    def _form(self, role: RoleId, claim: Claim) -> None:
         group = self._groups[role] = _Group()
+        self._of_probe.add((role.namespace, role.probe), role)
         for pod in self._pods_of(role, claim):
             claims, results = self._look(pod)
             for other in claims.exclusive:
-                if _role_of(pod, other) != role:
-                    continue
-                member = group.members[pod.uid] = self._member(pod, other, results)
-                self.of_pod.setdefault(pod.uid, {})[role] = None
-                if member.ours:
-                    group.carrier = pod.key
-                    group.carrier_uid = pod.uid
-        return group
+                if _role_of(pod, other) == role:
+                    member = self._member(pod, other, results)
+                    group.members[pod.uid] = member
+                    self.of_pod.add(pod.uid, role)
+                    if member.ours:
+                        group.carrier = _reference(pod)
 
     def _pods_of(self, role: RoleId, claim: Claim) -> list[Pod]:
         marker = self._matching.markers.get(role.marker)
-        if marker is None or claim.exclusive is None:
+        if marker is None:
             return []
-        return self._matching.group_of(marker, claim.exclusive.group_label, role.value)
+        return self._matching.group_of(marker, claim.group_label, role.value)
 
     def _member(self, pod: Pod, claim: Claim, results: PodResults) -> Member:
         found = results.states.get(claim.name)
-        state = found.state if found is not None else ""
+        state = ""
+        epoch: int | None = None
+        if found is not None:
+            state = found.state
+            epoch = found.epoch
         if results.by_provider or why_unknown(pod, claim, results) is not None:
             state = ProbeState.UNKNOWN
-        order = self._order.get((pod.uid, claim.name), 0)
-        epoch = found.epoch if found is not None else None
+        order = self._order.get(pod.uid, {}).get(claim.name, 0)
         return member_of(pod, claim, state, epoch=epoch, order=order)
 
-    def _join(self, role: RoleId, uid: str, member: Member, claim: Claim) -> None:
+    def _join(self, role: RoleId, member: Member, uid: str, claim: Claim) -> None:
         group = self._groups[role]
         group.has_epochs = claim.exclusive is not None and claim.exclusive.has_epochs
         group.members[uid] = member
-        self.of_pod.setdefault(uid, {})[role] = None
-        self._decide(role, asking=member.pod)
+        self.of_pod.add(uid, role)
+        self._decide(group, asking=member.pod)
 
     def _leave(self, role: RoleId, uid: str) -> None:
-        roles = self.of_pod[uid]
-        del roles[role]
-        if not roles:
-            del self.of_pod[uid]
+        self.of_pod.discard(uid, role)
         group = self._groups[role]
         left = group.members.pop(uid)
         if group.members:
-            return self._decide(role, asking=left.pod)
-        del self._groups[role]
-        self._moving.pop(role, None)
+            self._decide(group, asking=left.pod)
+        else:
+            del self._groups[role]
+            self._of_probe.discard((role.namespace, role.probe), role)
 
     def forget(self, pod: Pod) -> None:
         """Remove a deleted pod: it carries nothing any more."""
         self._floors.pop(pod.uid, None)
-        for role in [*self.of_pod.get(pod.uid, ())]:
-            self._order.pop((pod.uid, role.probe), None)
+        self._order.pop(pod.uid, None)
+        for role in [*self.of_pod.of(pod.uid)]:
             self._leave(role, pod.uid)
 
-    def _decide(self, role: RoleId, *, asking: NamespacedName) -> None:
+    def _decide(self, group: _Group, *, asking: NamespacedName) -> None:
         """Find the holder; enqueue the old and the new one if it changed, and a holder that waits for another pod."""
-        group = self._groups[role]
         holder = holder_of(group.members, has_epochs=group.has_epochs)
         concerned: set[NamespacedName] = set()
         if holder != group.holder:
@@ -289,16 +289,19 @@ class RoleGroups:
                 if uid in group.members:
                     concerned.add(group.members[uid].pod)
             group.holder = holder
-            self._moving.pop(role, None)
+            group.moving_since = None
         if group.waiting is not None:
             concerned.add(group.waiting)
         for pod in concerned - {asking}:
             self._enqueue(pod)
         found = group.members.get(holder)
-        if found is None or found.carries:
-            self._moving.pop(role, None)
-        else:
-            self._moving.setdefault(role, loop_time())
+        if found is not None and not found.carries:
+            if group.moving_since is None:
+                group.moving_since = loop_time()
+            return
+        if found is not None and group.moving_since is not None:
+            _handover_seconds.observe(loop_time() - group.moving_since)
+        group.moving_since = None
 
     def _role(self, role: RoleId, group: _Group, pod: Pod, claim: Claim) -> Role:
         member = group.members[pod.uid]
@@ -320,7 +323,7 @@ class RoleGroups:
             holds=True,
             may_set=group.waiting is None,
             waits="" if member.carries else waits,
-            moves=group.carrier_uid != pod.uid,
+            moves=not group.is_carrier(pod),
             is_unsettled=is_unsettled,
         )
 
@@ -329,7 +332,9 @@ class RoleGroups:
         why = self._refusal_of(role.marker.name, other.key)
         if other.paused:
             why = "it is paused"
-        return f"{WAITING_FOR_POD}{other.name} to lose {role_text(claim)}: {why}" if why else ""
+        if not why:
+            return ""
+        return f"{WAITING_FOR_POD}{other.name} to lose {role_text(claim)}: {why}"
 
     def _is_unsettled(self, pod: Pod) -> bool:
         """Whether a set of `pod` may have, or take, an effect that the cache does not show."""
@@ -340,7 +345,7 @@ class RoleGroups:
 
     def wake_waiting(self, pod: Pod) -> None:
         """A write of `pod` failed: enqueue the holders that wait for it, so that they say so."""
-        for role in self.of_pod.get(pod.uid, ()):
+        for role in self.of_pod.of(pod.uid):
             waiting = self._groups[role].waiting
             if waiting is not None and waiting != pod.key:
                 self._enqueue(waiting)
@@ -370,23 +375,22 @@ class RoleGroups:
             if standing in (Standing.KEEPS, Standing.PAUSED):
                 standing = now.standing
             member = known._replace(carries=now.carries, ours=now.ours, standing=standing)
-            self._join(role, written.uid, member, claim)
+            self._join(role, member, written.uid, claim)
 
     def record_set(self, written: Pod, claim: Claim) -> HolderChange | None:
         """Record that `written` carries the marks of a role now. Return the change, if another pod did or none."""
         role = _role_of(written, claim)
         group = self._groups.get(role)
-        if group is None or group.carrier_uid == written.uid:
+        if group is None or group.is_carrier(written):
             return None
-        old, old_uid = group.carrier, group.carrier_uid
-        group.carrier = written.key
-        group.carrier_uid = written.uid
+        old = group.carrier
+        group.carrier = _reference(written)
         from_name = old.name if old is not None else "(none)"
         text = f"{claim.name}: {role_text(claim)} {from_name} → {written.name}"
         epoch = group.members[written.uid].epoch
         if epoch is not None:
             text += f" (epoch {epoch})"
-        return HolderChange(role.marker, text, old, old_uid)
+        return HolderChange(role.marker, text, old)
 
     def is_current(self, namespace: str) -> bool:
         """Whether the cache of the namespace has all that an old leader wrote."""
@@ -402,15 +406,7 @@ class RoleGroups:
             return
         self._listing.add(namespace)
         try:
-            listed: dict[NamespacedName, tuple[str, str]] = {}
-            token = ""
-            while True:
-                page = await list_pods(PODS, namespace=namespace, continue_token=token)
-                for pod in page.items:
-                    listed[pod.key] = (pod.uid, pod.resource_version)
-                token = page.continue_token
-                if not token:
-                    break
+            listed = await _list_versions(namespace, list_pods)
         finally:
             self._listing.discard(namespace)
         is_complete = True
@@ -424,6 +420,25 @@ class RoleGroups:
             self._current.add(namespace)
 
 
+async def _list_versions(
+    namespace: str, list_pods: ListPods
+) -> dict[NamespacedName, tuple[str, str]]:
+    """The uid and the resourceVersion of each pod of a namespace."""
+    listed: dict[NamespacedName, tuple[str, str]] = {}
+    token = ""
+    while True:
+        page = await list_pods(PODS, namespace=namespace, continue_token=token)
+        for pod in page.items:
+            listed[pod.key] = (pod.uid, pod.resource_version)
+        token = page.continue_token
+        if not token:
+            return listed
+
+
 def _role_of(pod: Pod, claim: Claim) -> RoleId:
-    label = claim.exclusive.group_label if claim.exclusive is not None else ""
-    return RoleId(pod.namespace, claim.name, pod.labels.get(label, "") if label else "")
+    value = pod.labels.get(claim.group_label, "")  # none has the empty label
+    return RoleId(pod.namespace, claim.name, value)
+
+
+def _reference(pod: Pod) -> ObjectReference:
+    return ObjectReference(pod.namespace, pod.name, pod.uid)

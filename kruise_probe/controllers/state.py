@@ -4,17 +4,15 @@ The event handlers call `index_*` and `remove_*` for every event, before they en
 needs without a search. Nothing here decides or writes. Nothing is stored: after a restart the next reconciles record again
 what they know.
 
-Source: controller-runtime pkg/cache and pkg/handler; Kruise's listers and event handlers.
-Differs: keeps derived indexes beside the stores; stores our own writes before their events arrive. The keys of resyncs are
-spread over time.
+Source: controller-runtime pkg/cache; Kruise's listers.
+Differs: keeps derived indexes beside the stores; stores our own writes before their events arrive.
 """
 
-import math
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName
@@ -50,30 +48,18 @@ from kruise_probe.controllers.limits import (
 )
 from kruise_probe.controllers.marking import PodResults, States, states_of_conditions
 from kruise_probe.controllers.matching import Considered, Matching
+from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.role_groups import RoleGroups
 from kruise_probe.controllers.support import unsupported_on, unsupported_on_virtual_nodes
 from kruise_probe.controllers.writes import EVERY_MARKER, WritePacer
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
-from kruise_probe.workqueue.queue import WorkQueue
-from kruise_probe.workqueue.turns import Priority
-
-K = TypeVar("K", bound=Hashable)
 
 BY_NODE: Final = "node"
 BY_NAMESPACE: Final = "namespace"
 
-RESYNC_INTERVAL_SECONDS: Final = 1 / 5000
-"""Interval at which keys of a resync are enqueued, so that workers with many ready keys do not block the event loop."""
-
-GATHER_SECONDS: Final = 0.05
-"""Delay of a node. A plan covers all pods of the node, so changes of several pods share one reconcile."""
-
 COUNT_SECONDS: Final = 0.2
 """Delay of counting a pod, which is counted once for all of its changes in this time."""
-
-_namespace_of = attrgetter("namespace")
-"""Group of a pod's or marker's key: the queues serve namespaces in turn."""
 
 Refusals = Mapping[str, str]
 """By marker, why the API server refuses its changes of a pod."""
@@ -133,65 +119,6 @@ class WrittenSpec(NamedTuple):
 UNKNOWN_SPEC: Final = WrittenSpec()
 
 
-class Queues:
-    """One queue for each controller; closed until the manager leads, except `visits`. Call its methods within the running loop.
-
-    Attributes:
-        is_open: the manager leads.
-    """
-
-    def __init__(self) -> None:
-        self.pods: Final[WorkQueue[NamespacedName]] = WorkQueue(
-            name="podmarks", group_of=_namespace_of, is_open=False
-        )
-        self.nodes: Final[WorkQueue[str]] = WorkQueue(name="nodepodprobe", is_open=False)
-        self.markers: Final[WorkQueue[NamespacedName]] = WorkQueue(
-            name="podprobemarker", group_of=_namespace_of, is_open=False
-        )
-        self.daemons: Final[WorkQueue[str]] = WorkQueue(name="daemons", is_open=False)
-        self.visits: Final[WorkQueue[str]] = WorkQueue(name="podvisits")
-        """Namespaces with pods that wait in the backlog."""
-        self.is_open = False
-        self._next_at = -math.inf
-        """When the last key of a resync is added."""
-
-    def open(self) -> None:
-        self.is_open = True
-        for queue in (self.pods, self.nodes, self.markers, self.daemons):
-            queue.is_open = True
-
-    def enqueue_pod(self, key: NamespacedName, *, resynced: bool = False) -> None:
-        if resynced:
-            self._add_resynced(self.pods, key)
-        else:
-            self.pods.add(key)
-
-    def enqueue_node(self, name: str, *, resynced: bool = False) -> None:
-        """Enqueue a node after GATHER_SECONDS; ignore an empty name."""
-        if name and resynced:
-            self._add_resynced(self.nodes, name)
-        elif name:
-            self.nodes.add_after(name, GATHER_SECONDS)
-
-    def enqueue_status_of(self, markers: Iterable[NamespacedName]) -> None:
-        """Enqueue markers whose status may change."""
-        for marker in markers:
-            self.markers.add(marker)
-
-    def enqueue_ending(self, markers: Iterable[CompiledMarker]) -> None:
-        """Enqueue markers being deleted: the finalizer may be removed now."""
-        for marker in markers:
-            self.markers.add_after(marker.key, GATHER_SECONDS)
-
-    def _add_resynced(self, queue: WorkQueue[K], key: K) -> None:
-        """Add a key at LOW priority, one of all queues in RESYNC_INTERVAL_SECONDS."""
-        if not queue.is_open or key in queue.dirty or key in queue.delayed:
-            return
-        now = loop_time()
-        self._next_at = max(self._next_at, now) + RESYNC_INTERVAL_SECONDS
-        queue.add_after(key, self._next_at - now, Priority.LOW)
-
-
 class State:
     """The informers' stores, the indexes, the queues, and the results of writes.
 
@@ -211,7 +138,7 @@ class State:
             leases=manager.add_informer(LEASES, options.system_namespace),
         )
         informers.pods.lister.add_index(BY_NODE, attrgetter("node"))
-        informers.pods.lister.add_index(BY_NAMESPACE, _namespace_of)
+        informers.pods.lister.add_index(BY_NAMESPACE, attrgetter("namespace"))
         self.pods: Final = informers.pods.lister
         self.markers: Final = informers.markers.lister
         self.node_pod_probes: Final = informers.node_pod_probes.lister
@@ -289,7 +216,7 @@ class State:
 
     def observe_foreign(self, old: Pod, new: Pod) -> None:
         """Record what an update that is not ours changed of our marks."""
-        if not self.queues.is_open or old.owned is NOTHING_OWNED:
+        if not self.queues.is_open or not old.owned:
             return  # A standby sees the writes of the leader.
         claims = claims_of(self.matching.considered_of(new))
         for change in foreign_changes(old, new, claims):
@@ -326,24 +253,18 @@ class State:
         if found:
             self.ended[pod.key] = found | self.ended.get(pod.key, NOTHING_OWNED)
 
-    def index_marker(
-        self, marker: PodProbeMarker
-    ) -> tuple[CompiledMarker | None, CompiledMarker, list[Pod]]:
-        """Index a new marker, or one whose spec or deletion changed.
-
-        Return it before and after, and the pods for which other markers are considered now.
-        """
-        before = self.matching.markers.get(marker.key)
-        after = compile_marker(
+    def index_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
+        """Index a new marker, or one whose spec or deletion changed. Return it and the pods for which others are considered now."""
+        compiled = compile_marker(
             marker,
             allowed_labels=self.options.allowed_labels,
             pruned_fields=self.pruned_fields,
         )
-        pods = self.matching.set_marker(after)
-        if after.deleting:
-            self.ending.add(after)
-        self.roles.index_marker(after)
-        return before, after, pods
+        pods = self.matching.set_marker(compiled)
+        if compiled.deleting:
+            self.ending.add(compiled)
+        self.roles.index_marker(compiled)
+        return compiled, pods
 
     def remove_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
         """Remove a marker; return it and the pods for which it was considered."""

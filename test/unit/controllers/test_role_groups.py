@@ -6,6 +6,7 @@ import pytest
 from support.builders import marker, pod_status_wire, policy_wire, probe_wire, state_wire
 from support.cases import cases
 from support.fake_api import RecordedEvent, Write, refusing
+from support.metrics import counted
 from support.running_manager import settle
 from support.scene import C, Scene, scene
 from support.wire import Json
@@ -79,6 +80,7 @@ def db() -> Database:
 async def test_the_old_holder_is_cleared_before_the_new_one_is_set(db: Database) -> None:
     async with db.running():
         await db.begin()
+        handovers = counted("kruise_probe_role_handover_seconds_count")
         assert db.roles() == ["primary", "replica", "replica"]
         since = len(db.patches())
         await db.say(web_1="Succeeded")
@@ -86,6 +88,7 @@ async def test_the_old_holder_is_cleared_before_the_new_one_is_set(db: Database)
         assert db.patches()[since:] == [("web-0", "replica"), ("web-1", "primary")]
         assert db.condition(pod="web-0") == ("True", "NotHolder")
         assert db.condition(pod="web-1") == ("True", "")
+        assert handovers() == 1
     text = "web#healthy: role=primary web-0 → web-1"
     moved = [event for event in db.events if event.message == text]
     assert {event.about for event in moved} == {"Pod/web-0", "Pod/web-1", "PodProbeMarker/web"}
