@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from kruise_probe.api.times import loop_time
 from kruise_probe_playground.guardian import MARK_VARIABLE
 from kruise_probe_playground.node.embedded_node import EmbeddedNode
 from kruise_probe_playground.node.processes import LocalProcess, spawn
@@ -70,13 +71,12 @@ class Child:
             ChildFailed: it ended repeatedly, or rejected its command line.
             OSError: it cannot be started.
         """
-        loop = asyncio.get_running_loop()
         failed_starts = 0
         while True:
-            began = loop.time()
+            began = loop_time()
             code = await self._run_once()
             self._on_end(self.name, code)
-            failed_starts = 1 if loop.time() - began > SETTLED_SECONDS else failed_starts + 1
+            failed_starts = 1 if loop_time() - began > SETTLED_SECONDS else failed_starts + 1
             if code == USAGE_EXIT_CODE or failed_starts == FAILED_STARTS:
                 raise ChildFailed(
                     f"the {self.name} ended with exit code {code}: {self.last_line()}"

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from kruise_probe.api.errors import FatalError, KubeError
+from kruise_probe.api.times import loop_time
 from kruise_probe.runtime.process import Signalled, configure_logs, until_signal
 from kruise_probe_playground.documents import SAMPLE, BadFile, LoadedObject, load
 from kruise_probe_playground.node.addresses import NoAddress
@@ -48,7 +49,7 @@ def run(
             click.echo(text, err=True)
 
     async def use() -> int:
-        started_at = asyncio.get_running_loop().time()
+        started_at = loop_time()
         async with Playground(
             documents=documents, nodes=nodes, kubeconfig_out=kubeconfig_out, on_note=note
         ) as running:
@@ -113,8 +114,7 @@ async def _check(
     progress, problems = await wait_for_states(
         running, wanted=wanted_states, deadline=started_at + seconds
     )
-    loop = asyncio.get_running_loop()
-    click.echo(json.dumps(progress.as_json(seconds=loop.time() - started_at)))
+    click.echo(json.dumps(progress.as_json(seconds=loop_time() - started_at)))
     if progress.complete:
         return 0
     click.echo(

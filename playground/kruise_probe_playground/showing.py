@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.api.times import utc_now
+from kruise_probe.api.times import loop_time, utc_now
 from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.screen import Scroll, keys
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
@@ -156,12 +156,11 @@ async def show_live(playground: Playground, changes: ChangeLog, console: Console
     board = Board(playground.client, changes.add)
     scroll = Scroll()
     pressed: asyncio.Queue[str] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-    fold_at = loop.time() + HINTS_SECONDS
+    fold_at = loop_time() + HINTS_SECONDS
 
     def view() -> LiveView:
         shown = [FOLDED_HINT]
-        if loop.time() < fold_at:
+        if loop_time() < fold_at:
             shown = [*hints(playground), "# here: arrows scroll, c folds this, q stops"]
         return LiveView(board.rows, list(changes.lines), shown, utc_now(), board.problems, scroll)
 
@@ -185,8 +184,8 @@ async def show_live(playground: Playground, changes: ChangeLog, console: Console
                     key = await asyncio.wait_for(pressed.get(), 1 / DRAWS_PER_SECOND)
                 scroll.press(key)
                 if key == "commands":
-                    folded = loop.time() >= fold_at
-                    fold_at = loop.time() + (HINTS_SECONDS if folded else 0)
+                    folded = loop_time() >= fold_at
+                    fold_at = loop_time() + (HINTS_SECONDS if folded else 0)
                 live.update(view(), refresh=True)
         following.cancel()
 

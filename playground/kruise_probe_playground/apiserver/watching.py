@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from kruise_probe.api.times import loop_time
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.kinds import Kind
@@ -93,12 +94,11 @@ class Watch:
         if self._failure is not None:
             yield _frame("ERROR", msgspec.json.encode(self._failure.status))
             return
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + (
+        deadline = loop_time() + (
             self._query.timeout_seconds
             or uniform(_MINIMUM_TIMEOUT_SECONDS, 2 * _MINIMUM_TIMEOUT_SECONDS)
         )
-        bookmark_deadline = loop.time() + BOOKMARK_INTERVAL_SECONDS
+        bookmark_deadline = loop_time() + BOOKMARK_INTERVAL_SECONDS
         if first := b"".join(self._first_events()):
             yield first
         while not self.watcher.closed:
@@ -108,7 +108,7 @@ class Watch:
                     await self.watcher.wait()
             except TimeoutError:
                 idle = True
-                bookmark_deadline = loop.time() + BOOKMARK_INTERVAL_SECONDS
+                bookmark_deadline = loop_time() + BOOKMARK_INTERVAL_SECONDS
             # Read together, so that no bookmark precedes a change of its revision.
             changes = self.watcher.take()
             revision = self._registry.store.revision
@@ -116,7 +116,7 @@ class Watch:
                 yield later
             if idle and self._query.allow_watch_bookmarks:
                 yield self._bookmark(revision)
-            if loop.time() >= deadline:
+            if loop_time() >= deadline:
                 return
 
     def _first_events(self) -> Iterable[bytes]:

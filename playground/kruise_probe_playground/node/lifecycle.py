@@ -55,11 +55,11 @@ class ContainerRecord(msgspec.Struct, eq=False):
     def ready(self) -> bool:
         return self.running and self.started
 
-    def note_end(self, *, loop_time: float) -> None:
-        """Set the time of the next start after an end, with backoff."""
+    def note_end(self, *, now: float) -> None:
+        """Set the time of the next start after an end at this loop time, with backoff."""
         self.started = False
-        self.quick_ends = 1 if loop_time - self.began >= HEALTHY_SECONDS else self.quick_ends + 1
-        self.restart_deadline = loop_time + backoff_seconds(self.quick_ends)
+        self.quick_ends = 1 if now - self.began >= HEALTHY_SECONDS else self.quick_ends + 1
+        self.restart_deadline = now + backoff_seconds(self.quick_ends)
 
 
 def backoff_seconds(quick_ends: int) -> float:
@@ -133,8 +133,8 @@ def _wanted(spec: PodSpec, records: Records) -> list[PodContainer]:
     return [*wanted, *spec.containers]
 
 
-def plan(spec: PodSpec, records: Records, *, loop_time: float) -> Plan:
-    """What to start and stop now. When the pod has a final phase, its sidecars are stopped."""
+def plan(spec: PodSpec, records: Records, *, now: float) -> Plan:
+    """What to start and stop at this loop time. When the pod has a final phase, its sidecars are stopped."""
     if final_phase(spec, records):
         left = tuple(name for name, record in records.items() if record.running)
         return Plan((), left, None)
@@ -145,7 +145,7 @@ def plan(spec: PodSpec, records: Records, *, loop_time: float) -> Plan:
         code = record.exit_code
         if record.running or (code is not None and not restarts(spec, container, code)):
             continue
-        if record.restart_deadline <= loop_time:
+        if record.restart_deadline <= now:
             start.append(container.name)
         else:
             later.append(record.restart_deadline)

@@ -15,7 +15,7 @@ import structlog
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.errors import Conflict, Invalid, KubeError, NotFound
-from kruise_probe.api.times import utc_now
+from kruise_probe.api.times import loop_time, utc_now
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
@@ -96,7 +96,7 @@ class PodWorker:
         """Handle the end of the newest attempt of a container."""
         record = self._records[container.config.name]
         record.current = container
-        record.note_end(loop_time=asyncio.get_running_loop().time())
+        record.note_end(now=loop_time())
         if self._gone.is_set():
             return
         if container.started_at is None:
@@ -150,9 +150,9 @@ class PodWorker:
 
     async def _sync(self, group: asyncio.TaskGroup) -> float | None:
         """Start and stop containers once, and write the status; return the loop time of the next sync, if any."""
-        loop_time = asyncio.get_running_loop().time()
+        now = loop_time()
         try:
-            actions = self._act(group, loop_time)
+            actions = self._act(group, now)
             await self._write_status()
         except (KubeError, OSError, NoAddress) as error:
             self._failures += 1
@@ -161,16 +161,16 @@ class PodWorker:
                 pod=str(self._pod.key),
                 error=str(error),
             )
-            return loop_time + _retry_seconds(self._failures)
+            return now + _retry_seconds(self._failures)
         self._failures = 0
         return actions.wake_deadline
 
-    def _act(self, group: asyncio.TaskGroup, loop_time: float) -> Plan:
+    def _act(self, group: asyncio.TaskGroup, now: float) -> Plan:
         sandbox = self._sandbox = self._sandbox or self._make_sandbox()
         actions = plan(
             self._pod.spec,
             self._records,
-            loop_time=loop_time,
+            now=now,
         )
         for name in actions.start:
             self._start(self._records[name], sandbox, group)
@@ -217,7 +217,7 @@ class PodWorker:
                 runtime.remove_container(record.previous)
             record.previous = record.current
             record.restarts += 1
-        record.began = asyncio.get_running_loop().time()
+        record.began = loop_time()
         record.current = runtime.start_container(sandbox, config, self._note_end)
         if not record.running:
             return
@@ -329,7 +329,7 @@ class PodWorker:
                     pod=str(self._pod.key),
                     error=str(error),
                 )
-                deadline = asyncio.get_running_loop().time() + _retry_seconds(failures)
+                deadline = loop_time() + _retry_seconds(failures)
                 await _wait(self._gone, deadline)
             else:
                 return
