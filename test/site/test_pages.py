@@ -45,17 +45,6 @@ CUT = """
   .filter(each => !each.matches("code") || /[─│┌▶]/.test(each.innerText))
   .map(each => each.innerText.slice(0, 60))
 """
-# A name in the contents that is on two lines, although there was room for the whole of it on one.
-BROKEN_NAMES = """
-[...document.querySelectorAll(".md-sidebar--secondary code")].flatMap(code => [...code.childNodes])
-  .filter(node => node.nodeType === Node.TEXT_NODE && node.textContent)
-  .filter(node => {
-    const range = document.createRange();
-    range.selectNodeContents(node);
-    return range.getClientRects().length > 1;
-  })
-  .map(node => node.textContent).filter(name => name.length < 25)
-"""
 # The search is an application of its own, below a shadow root.
 SEARCH = """(selector => [...document.querySelectorAll("*")].filter(each => each.shadowRoot)
   .flatMap(each => [...each.shadowRoot.querySelectorAll(selector)]))"""
@@ -136,11 +125,6 @@ async def test_the_page_of_a_wrong_address_has_its_style_a_search_and_three_link
     await site.browser.until(f"{SEARCH}('input').length")
 
 
-async def test_a_path_of_a_field_breaks_after_a_dot_in_the_contents(site: Site) -> None:
-    await site.browser.open(site.page("reference"), DESKTOP)
-    assert await site.browser.evaluate(BROKEN_NAMES) == []
-
-
 @cases("name others", english=("index", "zh/"), chinese=("zh/index", "index"))
 async def test_the_menu_has_the_pages_of_the_readers_language(
     site: Site, name: str, others: str
@@ -202,16 +186,6 @@ async def test_a_page_has_copy_buttons_an_edit_link_a_picture_and_versions_relea
     )
     versions = await site.browser.until(f"(x => x.length && x)({menu})")
     assert versions == list(VERSIONS)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_the_page_follows_the_readers_color_scheme(site: Site, scheme: str) -> None:
-    wanted = [{"name": "prefers-color-scheme", "value": scheme}]
-    await site.browser.call("Emulation.setEmulatedMedia", features=wanted)
-    await site.browser.open(site.page("index"), DESKTOP)
-    color = await site.browser.evaluate("getComputedStyle(document.body).backgroundColor")
-    red, green, blue = map(int, re.findall(r"\d+", color)[:3])
-    assert (red + green + blue > 3 * 128) == (scheme == "light")
 
 
 def _anchors(page: Path) -> set[str]:

@@ -13,8 +13,8 @@ from typing import Any
 from support.target import Target, marker_path, node_pod_probe_path, pod_path, results_of
 from support.wire import Json, typed
 
-from kruise_probe.api.errors import AlreadyExists, KubeError, NotFound
-from kruise_probe.api.names import SYSTEM_NAMESPACE, daemon_lease_name
+from kruise_probe.api.errors import KubeError, NotFound
+from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.api.times import format_time, utc_now
 from kruise_probe.client.config import ClusterConfig
 
@@ -295,20 +295,6 @@ class Daemons:
         if not nodes:
             await self._api.node_pod_probes.next_change()
         await run_concurrently(self.write(each) for each in nodes)
-
-    async def renew_lease(self, node: str) -> None:
-        """Renews the Lease of a node's daemon."""
-        at = utc_now() - timedelta(seconds=self.seconds_behind)
-        spec = {
-            "holderIdentity": node,
-            "leaseDurationSeconds": 60,
-            "renewTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        }
-        name = daemon_lease_name(node)
-        try:
-            await self._api.create(LEASES, {"metadata": {"name": name}, "spec": spec})
-        except AlreadyExists:
-            await self._api.merge(f"{LEASES}/{name}", {"spec": spec})
 
 
 @dataclass

@@ -220,31 +220,6 @@ def test_kubeconfig_out_is_written_and_removed_at_the_end(
     assert not kubeconfig.exists()
 
 
-INVALID_FILES = {
-    "no-yaml": ("a: [b", "line 1, column 6: not valid YAML"),
-    "invalid-object": ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}", "spec.containers: Required value"),
-    "misspelt-field": (
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, comand: [a]}]}",
-        'strict decoding error: unknown field "spec.containers[0].comand"',
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("content", "complaint"), INVALID_FILES.values(), ids=INVALID_FILES)
-def test_invalid_file_is_one_line_with_its_place(
-    start: Callable[..., Command], short_folder: Path, content: str, complaint: str
-) -> None:
-    file = short_folder / "bad.yaml"
-    file.write_text(content)
-    playground = start("-f", str(file))
-    code, out, err = playground.end()
-    assert (code, out) == (1, "")
-    assert err.count("\n") == 1
-    assert str(file) in err
-    assert complaint in err
-    assert playground.leftovers() == []
-
-
 def test_playground_ends_when_its_pipe_is_closed(start: Callable[..., Command]) -> None:
     command = start()
     command.read_until("KUBECONFIG")

@@ -6,7 +6,6 @@ import pytest
 from integration.processes import processes_with
 from support.playground import PlaygroundNamespace
 from support.programs import until
-from support.target import condition
 
 Json = dict[str, Any]
 
@@ -71,18 +70,6 @@ async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder
 
     await until("its folder is removed and what it had started has ended", nothing_is_left)
     assert (container.exit_code, container.log.last_line()) == (0, "asked")
-
-
-async def test_a_pod_deleted_by_force_can_come_back_under_its_name_at_once(
-    ns: PlaygroundNamespace,
-) -> None:
-    first = await ns.pod(command=["sh", "-c", f"trap '' TERM; touch deaf; {REST}"])
-    await has_made(ns, "deaf")
-    await ns.playground.api.delete(ns.pod_path(), grace_seconds=0)
-    await ns.api.pods.until_gone("web", ns.namespace)
-    second = await ns.pod()
-    assert first["metadata"]["uid"] != second["metadata"]["uid"]
-    await ns.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
 
 
 def waiting(status: Json) -> Json:

@@ -1,6 +1,5 @@
 """The playground's programs: watched, restarted, and given up if they end again and again."""
 
-import asyncio
 import os
 import signal
 from pathlib import Path
@@ -53,19 +52,3 @@ async def test_program_that_keeps_ending_fails_with_its_last_log_line(
     with pytest.raises(ChildFailed, match=word):
         await child(tmp_path, script).run()
     assert (tmp_path / "program.log").read_text().count("start\n") == starts
-
-
-async def test_cancellation_at_the_moment_of_ready_leaves_nothing() -> None:
-    playground = ControlledPlayground()
-
-    async def use() -> None:
-        async with playground:
-            await asyncio.Event().wait()
-
-    using = asyncio.create_task(use())
-    await playground.ready.wait()
-    using.cancel()
-    await asyncio.wait((using,))
-
-    assert using.cancelled()
-    assert not playground.folder.exists()

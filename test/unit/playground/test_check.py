@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import condition_wire, probe_wire, state_wire
+from support.builders import condition_wire, state_wire
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe_playground.check import Progress
@@ -62,11 +62,3 @@ def test_an_incomplete_check_lists_what_is_missing() -> None:
     assert not found.complete
     expected = "web/healthy (Succeeded has no event; Failed has no event, marks, report)"
     assert found.missing() == expected
-
-
-def test_probes_of_one_name_are_named_with_their_markers() -> None:
-    other = probe_wire(condition="example.com/other")
-    markers = [marker(), marker(name="other", probes=[other])]
-    found = Progress(wanted=1)
-    found.observe(snapshot(markers=markers, pods=[web("True")], states=GOOD), EVENTS)
-    assert found.seen() == {"web/other#healthy": [], "web/web#healthy": ["Succeeded"]}

@@ -11,7 +11,7 @@ from kruise_probe.api.names import ProbeName
 from kruise_probe.cli.screen import Scroll
 from kruise_probe_playground.rows import Mark, PodRow, ProbeRow, ProblemSummary
 from kruise_probe_playground.ticker import Line
-from kruise_probe_playground.view import LiveView, plain_line
+from kruise_probe_playground.view import LiveView
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 SINCE = "2026-01-01T11:59:53Z"
@@ -57,19 +57,6 @@ def drawn(
     return lines
 
 
-@pytest.mark.parametrize("height", [24, 40])
-@pytest.mark.parametrize("width", [80, 140])
-def test_a_wide_terminal_shows_the_checks(width: int, height: int) -> None:
-    lines = drawn(width, height, pod("game-0"), pod("game-1"))
-    assert ("1s exec cat state" in lines[2]) is (width > 80)
-
-
-def test_probes_of_one_name_are_shown_with_their_markers() -> None:
-    probes = (probe("idle"), probe("idle")._replace(probe=ProbeName("other", "idle")))
-    lines = drawn(80, 24, pod("game-0")._replace(probes=probes))
-    assert [each.split()[0] for each in lines[2:4]] == ["game#idle", "other#idle"]
-
-
 def test_80_columns_show_states_marks_newest_lines_and_hints() -> None:
     lines = drawn(80, 24, pod("game-0", ready="False", restarts=2))
     assert lines[1].split() == ["game-0", "(restarted", "2x)", "not", "ready", "127.10.1.1"]
@@ -105,7 +92,3 @@ def test_pods_stay_beside_many_problems_and_commands_and_all_of_it_scrolls(
         seen |= set(drawn(width, height, *pods, hints=hints, problems=problems, scroll=scroll))
     assert sum(line.startswith("! game#p") for line in seen) == 8
     assert {f"game-{number}" for number in range(20)} <= {line.split(" ")[0] for line in seen}
-
-
-def test_lines_for_files_are_plain() -> None:
-    assert plain_line(LINES[0]) == f"{NOW.astimezone():%H:%M:%S} game-0 line 0"
