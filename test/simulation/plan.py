@@ -59,6 +59,11 @@ class SimulationPlan(NamedTuple):
         return "\n".join(f"  {step.at:7.3f} {step}" for step in self.steps)
 
 
+def steps_of(rows: list[list[Any]]) -> tuple[PlanStep, ...]:
+    """The steps of rows of time, name and arguments."""
+    return tuple(sorted(PlanStep(at, name, tuple(arguments)) for at, name, *arguments in rows))
+
+
 def _function(name: str) -> Callable[..., None]:
     for module in (edits, faults, applications):
         if hasattr(module, name):
@@ -84,8 +89,10 @@ NAMES = {
     "pods": POD_NAMES,
     "processes": PROCESSES,
 }
+DATA = Path(__file__).parents[1] / "data"
+PLANS = load_table(DATA / "plans.yaml", {})
 ACTIONS = load_table(
-    Path(__file__).parents[1] / "data" / "actions.yaml",
+    DATA / "actions.yaml",
     {
         "below": lambda end: range(int(end)),
         "each": Each,

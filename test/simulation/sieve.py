@@ -12,40 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulation import faults
-from simulation.plan import PlanStep, SimulationPlan
+from simulation.plan import PLANS, PlanStep, SimulationPlan, steps_of
 from simulation.world import DAEMONS, MANAGERS, Commit, World
 
-HISTORY = (
-    PlanStep(1.0, "put_marker", ("way", 3)),
-    PlanStep(3.0, "put_marker", ("gateway", 12)),
-    PlanStep(14.0, "set_outcome", ("web-1", "way-p", 1, "bad")),
-    PlanStep(15.0, "label", ("web-2", "db")),
-    PlanStep(20.0, "replace_pod", ("web-0", "node-2")),
-    PlanStep(24.0, "put_marker", ("way", 15)),
-    PlanStep(28.0, "recreate_node", ("node-1", 1.0)),
-    PlanStep(32.0, "drop_marker", ("gateway",)),
-)
-
-SUPERSEDED: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
-    "a marker that is created and deleted": (("put_marker", "a", 4), ("drop_marker", "a")),
-    "a marker that is deleted and created": (("drop_marker", "way"), ("put_marker", "way", 15)),
-    "a label that changes and changes back": (("label", "web-1", "db"), ("label", "web-1", "web")),
-    "a pod that is replaced twice": (
-        ("replace_pod", "web-1", "node-1"),
-        ("replace_pod", "web-1", "node-2"),
-    ),
-    "a Node that is registered again": (
-        ("recreate_node", "node-1", 0.5),
-        ("recreate_node", "node-1", 0.5),
-    ),
-    "a NodePodProbe that is deleted": (("delete_plan", "node-1"), ("empty_plan", "node-1")),
-    "a result that changes and changes back": (
-        ("set_outcome", "web-1", "way-p", 1, "bad"),
-        ("set_outcome", "web-1", "way-p", 0, "fine"),
-    ),
-    "a Lease that is deleted and renewed": (("age_lease", "node-1"), ("delete_lease", "node-1")),
-}
-"""Two edits, each with its arguments."""
+HISTORY = steps_of(PLANS["history"])
+SUPERSEDED = PLANS["superseded"]
 FIRST_AT_SECONDS, SECOND_AT_SECONDS = 20.0, 29.0
 """Results change within that time, too."""
 
@@ -74,13 +45,12 @@ class KillAfterWrite:
 
 
 def unobserved(
-    edits: tuple[tuple[Any, ...], tuple[Any, ...]], processes: tuple[str, ...], *, lists: bool
+    edits: list[list[Any]], processes: tuple[str, ...], *, lists: bool
 ) -> SimulationPlan:
     """`processes` see nothing between the two edits. With `lists`, they have to list again afterwards."""
-    first, last = FIRST_AT_SECONDS, SECOND_AT_SECONDS
-    steps = [HISTORY[0]]
-    for at, (name, *arguments) in zip((first, last), edits, strict=True):
-        steps.append(PlanStep(at, name, tuple(arguments)))
+    first = FIRST_AT_SECONDS
+    last = SECOND_AT_SECONDS
+    steps = [HISTORY[0], *steps_of([[first, *edits[0]], [last, *edits[1]]])]
     for process in processes:
         steps.append(PlanStep(first - 0.5, "sever", (process, last - first + 3.0, True)))
         if lists:

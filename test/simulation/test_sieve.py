@@ -32,10 +32,10 @@ def test_a_kill_after_any_write_ends_as_from_scratch(processes: tuple[str, ...],
 
 
 @pytest.mark.parametrize("lists", [False, True], ids=["held", "listed again"])
-@cases("edits", **SUPERSEDED)
+@pytest.mark.parametrize("edits", SUPERSEDED.values(), ids=SUPERSEDED)
 @cases("processes", managers=MANAGERS, daemons=DAEMONS)
 def test_a_state_that_nobody_observed_leaves_nothing(
-    processes: tuple[str, ...], edits: tuple[tuple[Any, ...], tuple[Any, ...]], lists: bool
+    processes: tuple[str, ...], edits: list[list[Any]], lists: bool
 ) -> None:
     result = judge(unobserved(edits, processes, lists=lists), quiet_seconds=QUIET_SECONDS)
     assert not result.oracle, result
