@@ -16,6 +16,7 @@ from contract.contract_api import MERGE, Api, ApiResponse, node_pod_probe, targe
 from support import programs
 from support.kubectl import Kubectl
 from support.real_node import apart
+from support.tables import load_table
 from support.wire import Json
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, LEADER_LEASE_NODE, daemon_lease_name
@@ -24,17 +25,12 @@ from kruise_probe.manifests.install import DAEMON
 
 NODE, OTHER = "zz-own", "zz-other"
 CLAIM = "authentication.kubernetes.io/node-name"
-NPP, LEASES, EVENTS, NEW_EVENTS = (
-    "/apis/apps.kruise.io/v1alpha1/nodepodprobes",
-    "/apis/coordination.k8s.io/v1/namespaces/{0}/leases",
-    "/api/v1/namespaces/{0}/events",
-    "/apis/events.k8s.io/v1/namespaces/{0}/events",
-)
-UNBOUND = "is not bound to a node"
-NOT_ITS_NODE = "is not that of node"
-NOT_ITS_LEASE = "is not that of the daemon of node"
-NOT_ITS_HOST = "source.host of the event must be the name of node"
-NOT_ITS_EVENT = "was not written by the daemon of node"
+PATHS = {
+    "nodepodprobes": "/apis/apps.kruise.io/v1alpha1/nodepodprobes",
+    "leases": "/apis/coordination.k8s.io/v1/namespaces/{0}/leases",
+    "events": "/api/v1/namespaces/{0}/events",
+    "new-events": "/apis/events.k8s.io/v1/namespaces/{0}/events",
+}
 
 
 class Row(NamedTuple):
@@ -46,10 +42,26 @@ class Row(NamedTuple):
     id: str
     method: str
     path: str
-    body: Json | None = None
-    refused: str = ""
-    extra: tuple[tuple[str, str], ...] = ((CLAIM, NODE),)
-    user: str = "system:serviceaccount:{0}:" + DAEMON
+    body: Json | None
+    refused: str
+    extra: list[tuple[str, str]]
+    user: str
+
+
+def row_of(id: str, fields: Json) -> Row:
+    """A row of test/data/own-node.yaml."""
+    (method,) = fields.keys() & {"POST", "PATCH", "DELETE"}
+    collection, _, rest = fields[method].partition("/")
+    path = f"{PATHS.get(collection, collection)}/{rest}".rstrip("/")
+    extra = [(CLAIM, node) for node in fields.get("nodes", [NODE])]
+    if "extra" in fields:
+        extra = list(fields["extra"].items())
+    user = fields.get("user", "system:serviceaccount:{0}:" + DAEMON)
+    return Row(id, method, path, fields.get("body"), fields.get("refused", ""), extra, user)
+
+
+TABLE = load_table(Path(__file__).parents[2] / "data" / "own-node.yaml", {})
+ROWS = [row_of(id, fields) for id, fields in TABLE["requests"].items()]
 
 
 def lease(name: str) -> Json:
@@ -62,70 +74,13 @@ def event(name: str, source: Json | None) -> Json:
     return {"metadata": {"name": name}, "involvedObject": involved, "reason": "R", **given}
 
 
-NEW_EVENT = {
-    "metadata": {"name": "new"},
-    "eventTime": "2026-11-01T00:00:00.000000Z",
-    "reportingController": "example.com/a",
-    "reportingInstance": "a",
-    "action": "a",
-    "reason": "R",
-    "type": "Normal",
-    "regarding": {"kind": "Pod", "name": "p", "namespace": "{0}"},
-}
-OWN, HOSTLESS = {"component": "a", "host": NODE}, {"component": "a"}
 SOURCES: dict[str, Json | None] = {
-    "own": OWN,
+    "own": {"component": "a", "host": NODE},
     "other": {"component": "a", "host": OTHER},
     "without-source": None,
-    "without-host": HOSTLESS,
+    "without-host": {"component": "a"},
 }
-COUNT = {"count": 2}
-LABELS = {"metadata": {"labels": {"a": "b"}}}
 SPECIAL = daemon_lease_name(LEADER_LEASE_NODE)
-AS_SPECIAL = ((CLAIM, LEADER_LEASE_NODE),)
-
-ROWS = (
-    Row("create-own-node", "POST", NPP, node_pod_probe(f"{NODE}-new"), "", ((CLAIM, f"{NODE}-new"),)),
-    Row("create-other-node", "POST", NPP, node_pod_probe("zz-third"), NOT_ITS_NODE),
-    Row("update-own-node", "PATCH", f"{NPP}/{NODE}", LABELS),
-    Row("update-other-node", "PATCH", f"{NPP}/{OTHER}", LABELS, NOT_ITS_NODE),
-    Row("delete-own-node", "DELETE", f"{NPP}/{NODE}"),
-    Row("delete-other-node", "DELETE", f"{NPP}/{OTHER}", None, NOT_ITS_NODE),
-    Row("status-of-own-node", "PATCH", f"{NPP}/{NODE}/status", {"status": {}}),
-    Row("status-of-other-node", "PATCH", f"{NPP}/{OTHER}/status", {"status": {}}, NOT_ITS_NODE),
-    Row("create-own-lease", "POST", LEASES, lease(daemon_lease_name("zz-new")), "", ((CLAIM, "zz-new"),)),
-    Row("create-other-lease", "POST", LEASES, lease(daemon_lease_name("zz-third")), NOT_ITS_LEASE),
-    Row("update-own-lease", "PATCH", f"{LEASES}/{daemon_lease_name(NODE)}", LABELS),
-    Row("update-other-lease", "PATCH", f"{LEASES}/{daemon_lease_name(OTHER)}", LABELS, NOT_ITS_LEASE),
-    Row("delete-own-lease", "DELETE", f"{LEASES}/{daemon_lease_name(NODE)}"),
-    Row("delete-other-lease", "DELETE", f"{LEASES}/{daemon_lease_name(OTHER)}", None, NOT_ITS_LEASE),
-    Row("lease-of-the-node-named-as-the-leader", "PATCH", f"{LEASES}/{SPECIAL}", LABELS, "", AS_SPECIAL),
-    Row("lease-of-the-leader", "PATCH", f"{LEASES}/{LEADER_ELECTION_ID}", LABELS, NOT_ITS_LEASE, AS_SPECIAL),
-    *(
-        Row(f"create-event-{name}", "POST", EVENTS, event("new", source), "" if name == "own" else NOT_ITS_HOST)
-        for name, source in SOURCES.items()
-    ),
-    *(
-        Row(f"{verb}-event-{name}", method, f"{EVENTS}/{name}", body, "" if name == "own" else NOT_ITS_EVENT)
-        for name in SOURCES
-        for verb, method, body in (("take-over", "PATCH", COUNT | {"source": OWN}), ("delete", "DELETE", None))
-    ),
-    Row("give-own-event-away", "PATCH", f"{EVENTS}/own", {"source": {"host": OTHER}}, NOT_ITS_HOST),
-    Row("create-event-by-the-other-api", "POST", NEW_EVENTS, NEW_EVENT, NOT_ITS_HOST),
-    *(
-        Row(f"token-{name}", "PATCH", f"{NPP}/{NODE}", LABELS, UNBOUND, extra)
-        for name, extra in {
-            "without-extra": (),
-            "without-claim": (("authentication.kubernetes.io/pod-name", NODE),),
-            "with-two-nodes": ((CLAIM, NODE), (CLAIM, OTHER)),
-            "with-an-empty-node": ((CLAIM, ""),),
-        }.items()
-    ),
-    Row("another-account", "PATCH", f"{NPP}/{OTHER}", LABELS, user="system:serviceaccount:{0}:other"),
-    Row("same-account-of-another-namespace", "PATCH", f"{NPP}/{OTHER}", LABELS,
-        user=f"system:serviceaccount:default:{DAEMON}"),
-    Row("another-resource", "PATCH", "/api/v1/namespaces/{0}", LABELS),
-)  # fmt: skip
 
 
 def in_namespace(body: Any, namespace: str) -> Any:
