@@ -69,14 +69,21 @@ def across_files(contents: FileContents) -> Iterator[Finding]:
     selections = [select(marker, contents.templates, written) for marker in contents.markers]
     if contents.unclear_file is None:
         for selection in selections:
-            yield from _missing(selection, contents)
+            yield from _of(selection.marker, _missing(selection, contents))
         for template in contents.templates:
-            yield from _gates(template, selections)
+            yield from _of(template, _gates(template, selections))
     for selection in selections:
-        yield from _own_conflicts(selection.marker)
-        yield from policy_findings(selection.marker, selection.certain)
+        marker = selection.marker
+        yield from _of(marker, _own_conflicts(marker))
+        yield from _of(marker, policy_findings(marker, selection.certain))
     for one, other in combinations(selections, 2):
         yield from _conflicts(one, other)
+
+
+def _of(written: WrittenMarker | PodTemplate, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The findings about an object, with its file."""
+    for finding in findings:
+        yield finding._replace(file=written.file)
 
 
 class Selection(NamedTuple):
@@ -131,7 +138,7 @@ def _missing(selection: Selection, contents: FileContents) -> Iterator[Finding]:
         return
     for probe in marker.compiled.probes[:MAX_PROBES]:
         for problem in _probe_problems(probe, selection, contents.added_containers):
-            yield finding_at(marker.file, marker.root, problem)
+            yield finding_at(marker.root, problem)
 
 
 def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
@@ -166,7 +173,6 @@ def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
         path, position = place
         break
     yield Finding(
-        marker.file,
         position,
         path,
         Rule.NO_POD,
@@ -279,7 +285,7 @@ def _gates(template: PodTemplate, selections: Iterable[Selection]) -> Iterator[F
         if why := _why_unwritten(gate, template, near):
             path = f"spec.readinessGates[{index}].conditionType"
             problem = Problem(path, Rule.READINESS_GATE, why)
-            found = finding_at(template.file, template.root, problem)
+            found = finding_at(template.root, problem)
             yield found._replace(path=child_path(template.path, path))
 
 
@@ -322,9 +328,12 @@ def _conflicts(one: Selection, other: Selection) -> Iterator[Finding]:
         return
     claims = claims_of((first.compiled, second.compiled))
     for loser, owner in ((first, second), (second, first)):
-        for conflict in conflicts_of(loser.compiled, claims):
-            if conflict.owner != conflict.marker:
-                yield _conflict(loser, owner, conflict)
+        found = [
+            _conflict(loser, owner, conflict)
+            for conflict in conflicts_of(loser.compiled, claims)
+            if conflict.owner != conflict.marker
+        ]
+        yield from _of(loser, found)
 
 
 def share_pods(first: Selection, second: Selection) -> bool:
@@ -369,7 +378,6 @@ def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConfli
         f"only one of them takes effect; {_other_names(marker, owner)}"
     )
     return Finding(
-        marker.file,
         position,
         path,
         Rule.CONFLICT,

@@ -47,8 +47,7 @@ class FieldCheck:
         value: the plain object without the fields that have findings.
     """
 
-    def __init__(self, file: str, root: MappingNode) -> None:
-        self._file = file
+    def __init__(self, root: MappingNode) -> None:
         self.findings: list[Finding] = []
         self.value: dict[str, Any] = self._mapping(
             root,
@@ -73,15 +72,7 @@ class FieldCheck:
         rule: Rule,
         message: str,
     ) -> None:
-        self.findings.append(
-            Finding(
-                self._file,
-                position,
-                path,
-                rule,
-                message,
-            )
-        )
+        self.findings.append(Finding(position, path, rule, message))
 
     def _value(
         self,

@@ -83,13 +83,13 @@ class Position(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One finding. `path` is the field of the object; empty for a finding about the whole file."""
+    """One finding. `path` is the field of the object; empty for a finding about the whole file. `file` is set when the file is known."""
 
-    file: str
     position: Position
     path: str
     rule: Rule
     message: str
+    file: str = ""
 
 
 MAX_TEXT: Final = 1000

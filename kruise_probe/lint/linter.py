@@ -83,17 +83,18 @@ def read_sources(paths: Iterable[str]) -> Iterator[Source]:
 def _files_below(folder: str, errors: list[OSError]) -> Iterator[str]:
     """Files with a known suffix, sorted; without hidden folders and without following links to folders.
 
-    Includes what cannot be read, such as dangling links. Appends the error of each unreadable folder to `errors`.
+    Includes what cannot be read, such as dangling links, but not the one that Emacs makes for an edited file. Appends the
+    error of each unreadable folder to `errors`.
     """
     for parent, folders, files in os.walk(folder, onerror=errors.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
-            if not name.lower().endswith(SUFFIXES):
-                continue
             path = os.path.join(parent, name)
-            # A dangling link cannot be read. Emacs marks an edited file with one whose name begins with a dot.
-            dangles = not name.startswith(".") and not os.path.exists(path)
-            if dangles or os.path.isfile(path):
+            if name.startswith(".#") or not name.lower().endswith(SUFFIXES):
+                continue
+            if os.path.isfile(path) or not os.path.exists(
+                path
+            ):  # no pipe: reading it may never end
                 yield path
 
 
@@ -121,7 +122,7 @@ def _unreadable(
         name,
         "",
         raw,
-        flaw=Finding(name, at, "", Rule.UNREADABLE, message),
+        flaw=Finding(at, "", Rule.UNREADABLE, message),
     )
 
 
@@ -150,7 +151,7 @@ def documents(source: Source) -> Iterator[Document]:
     """
     if source.flaw:
         raise Malformed(source.flaw)
-    return Reader(source.name, source.text).documents()
+    return Reader(source.text).documents()
 
 
 _KUSTOMIZATIONS: Final = frozenset({"kustomization.yaml", "kustomization.yml"})
@@ -185,7 +186,7 @@ def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> 
     }
     findings = sorted(
         found,
-        key=lambda finding: (order[finding.file], finding[1:]),
+        key=lambda finding: (order[finding.file], finding),
     )
     unclear = contents.unclear_file
     return LintReport(
@@ -225,7 +226,7 @@ class _Linter:
         self._mark_unclear(source.name)
         word = b"PodProbeMarker" if flaw.rule is Rule.TEMPLATE else b"apiVersion"
         if source.named or word in source.raw:
-            self.findings.append(flaw)
+            self.findings.append(flaw._replace(file=source.name))
 
     def _mark_unclear(self, file: str) -> None:
         """Note that not all objects of a file are known."""
@@ -237,16 +238,8 @@ class _Linter:
         if _changes_labels(source.name, root):
             self._mark_unclear(source.name)
         if any(any(_objects(item)) for item in items_of(root)):
-            self._flaw(
-                source,
-                Finding(
-                    source.name,
-                    root.position,
-                    "",
-                    Rule.SYNTAX,
-                    _LIST,
-                ),
-            )
+            flaw = Finding(root.position, "", Rule.SYNTAX, _LIST)
+            self._flaw(source, flaw)
         objects = list(_objects(root))
         if not objects:
             return
@@ -258,13 +251,14 @@ class _Linter:
             findings = self._object(source.name, found)
             if found is not root:
                 findings = _of_item(findings, found)
-            self.findings += findings
+            for finding in findings:
+                self.findings.append(finding._replace(file=source.name))
 
     def _object(self, file: str, root: MappingNode) -> list[Finding]:
         """Check an object, and add it to the contents."""
         contents = self.contents
         problem = kind_problem(root)
-        findings = [finding_at(file, root, problem)] if problem else []
+        findings = [finding_at(root, problem)] if problem else []
         if is_marker(root):
             found, marker = check_marker(file, root, self._allowed_labels)
             findings += found

@@ -95,7 +95,7 @@ def check_marker(
     file: str, root: MappingNode, allowed_labels: Collection[str]
 ) -> tuple[list[Finding], WrittenMarker | None]:
     """The findings of a marker, and the marker if it can be decoded."""
-    fields = FieldCheck(file, root)
+    fields = FieldCheck(root)
     metadata = fields.value["metadata"]
     read = {"name", "namespace", "annotations"} & metadata.keys()
     document = {
@@ -112,7 +112,7 @@ def check_marker(
         )
         return [
             *fields.findings,
-            finding_at(file, root, problem),
+            finding_at(root, problem),
         ], None
     errors = [
         *_name_problems(metadata.get("name") or metadata.get("generateName", "")),
@@ -122,7 +122,7 @@ def check_marker(
     problems += _advice(root, marker)
     findings = [
         *fields.findings,
-        *(finding_at(file, root, problem) for problem in problems),
+        *(finding_at(root, problem) for problem in problems),
     ]
     compiled = compile_marker(marker, allowed_labels=allowed_labels)
     return findings, WrittenMarker(file, root, marker, compiled)

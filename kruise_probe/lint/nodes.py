@@ -136,7 +136,7 @@ def locate(
     return position
 
 
-def finding_at(file: str, root: Node, problem: Problem) -> Finding:
+def finding_at(root: Node, problem: Problem) -> Finding:
     """The finding of a problem of the object at `root`."""
     rule = problem.reason if isinstance(problem.reason, Rule) else Rule.INVALID
     position = locate(
@@ -146,7 +146,6 @@ def finding_at(file: str, root: Node, problem: Problem) -> Finding:
         item=problem.value,
     )
     return Finding(
-        file,
         position,
         problem.path,
         rule,

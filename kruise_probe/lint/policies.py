@@ -109,7 +109,6 @@ def _role_findings(
             "set the label, or remove groupByLabel"
         )
         yield Finding(
-            marker.file,
             node.position,
             f"{path}.exclusive.groupByLabel",
             Rule.NOT_EXCLUSIVE,
@@ -172,4 +171,4 @@ def _at(
             path = place
             position = found
             break
-    return Finding(marker.file, position, path, rule, message)
+    return Finding(position, path, rule, message)

@@ -87,8 +87,7 @@ _CORRECT_IT: Final = "correct the YAML here"
 class Reader:
     """Reads the documents of one text, with bounds on the depth and number of their values."""
 
-    def __init__(self, file: str, text: str) -> None:
-        self._file = file
+    def __init__(self, text: str) -> None:
         self._text = text
         # Only line feeds end a line, as in editors.
         self._starts = [
@@ -161,15 +160,7 @@ class Reader:
         message: str,
         rule: Rule = Rule.SYNTAX,
     ) -> Malformed:
-        return Malformed(
-            Finding(
-                self._file,
-                self._position(offset),
-                "",
-                rule,
-                message,
-            )
-        )
+        return Malformed(Finding(self._position(offset), "", rule, message))
 
     def _position(self, offset: int) -> Position:
         offset += self._start
@@ -254,47 +245,31 @@ class Reader:
         if path in ("apiVersion", "kind"):
             remedy = "write '---' between two objects"
         message = f"the key {key.text!r} is already in line {line}; {remedy}"
-        self._flaw(
-            key.position,
-            path,
-            Rule.DUPLICATE_KEY,
-            message,
-        )
-
-    def _flaw(
-        self,
-        position: Position,
-        path: str,
-        rule: Rule,
-        message: str,
-    ) -> None:
         self._flaws.append(
             Finding(
-                self._file,
-                position,
+                key.position,
                 path,
-                rule,
+                Rule.DUPLICATE_KEY,
                 message,
             )
         )
 
     def _complex_key(self, start: int, path: str) -> None:
         """`name: {{ .Values.name }}` is a mapping whose key is a mapping."""
+        rule = Rule.SYNTAX
+        message = "the key of this entry is not a text; write a text before the colon"
         if self._text.startswith("{{", max(start - 1, 0)):
-            self._flaw(
-                self._position(start - 1),
-                path,
-                Rule.TEMPLATE,
-                _OPEN_TEMPLATE,
-            )
-        else:
-            message = "the key of this entry is not a text; write a text before the colon"
-            self._flaw(
+            start -= 1
+            rule = Rule.TEMPLATE
+            message = _OPEN_TEMPLATE
+        self._flaws.append(
+            Finding(
                 self._position(start),
                 path,
-                Rule.SYNTAX,
+                rule,
                 message,
             )
+        )
 
     def _scalar(self, node: Any, position: Position) -> ScalarNode:
         """A string of JSON has its value from the text. As in Go, a surrogate without its partner becomes U+FFFD."""

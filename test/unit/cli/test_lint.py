@@ -98,9 +98,8 @@ SCRIPT = 'write the whole as one script: ["a; b"]'
 @pytest.mark.parametrize("letters", ["x", "游", "\x1b\x1b\u0301"])
 def test_carets_are_below_the_place_in_a_long_line(letters: str) -> None:
     text = f'{{"a": "{letters * 500}", "perodSeconds": 5, "b": "{letters * 500}"}}'
-    found = Finding(
-        "a.json", Position(1, text.index('"perod') + 1), "", Rule.UNKNOWN_FIELD, f"no; {SCRIPT}"
-    )
+    position = Position(1, text.index('"perod') + 1)
+    found = Finding(position, "", Rule.UNKNOWN_FIELD, f"no; {SCRIPT}", "a.json")
 
     *_, source, carets, remedy = lint.frame(found, [text], Terminal(60)).strip().splitlines()
 
