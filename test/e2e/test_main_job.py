@@ -29,6 +29,7 @@ IDLE = "e2e.example.com/idle"
 BY_NUMBER, BY_NAME = "e2e.example.com/web-by-number", "e2e.example.com/web-by-name"
 GATE = "e2e.example.com/door"
 STEADY = "e2e.example.com/steady"
+QUEUE = "e2e.example.com/queue"
 
 
 def serve(port: int, folder: str) -> str:
@@ -301,6 +302,37 @@ async def test_values_from_a_message_follow_it(job: JobNamespace, pod: str) -> N
     await job.exec(pod, write("role", "role=backup"))
     await follows("backup", "role=backup")
     await reports("AsExpected")
+
+
+async def test_a_value_at_the_end_of_a_large_page_is_marked_and_decides(
+    job: JobNamespace, pod: str
+) -> None:
+    """Of httpGet, and of a command that succeeds with 3."""
+    metric = {"extract": {"metric": {"name": "queue"}, "step": 5}, "successWhen": {"max": 10}}
+    pattern = {"extract": {"regex": "^queue (.*)"}, "successWhen": {"exitCodes": [3]}}
+    kept = {"state": "Succeeded", "annotations": {"example.com/queue": "none"}}
+    page = probe("page", {"httpGet": {"path": "/metrics", "port": 8080}}, kind=QUEUE)
+    page["markerPolicy"] = [{**kept, "fromMessage": [{"annotation": "example.com/queue"}]}]
+    text = probe("text", exec_action("cat www/metrics; exit 3"))
+    text["markerPolicy"] = [{"state": "Succeeded", "fromMessage": [{"label": "queue"}]}]
+
+    async def serves(queue: str) -> None:
+        others = "seq 10000 | sed 's/.*/other{n=\"&\"} 1/'"
+        await job.exec(pod, f"({others}; echo queue {queue}) > new && mv new www/metrics")
+
+    await serves("7.5")
+    await job.put_marker("queue", spec({**page, **metric}, {**text, **pattern}))
+    await shows(job, pod, queue="7.5")
+    await job.until("the page", lambda pods: status_of(pods[pod], QUEUE) == "True")
+    succeeded = job.pods[pod]
+    assert annotations(succeeded)["example.com/queue"] == "5"
+    assert condition(succeeded, QUEUE)["message"] == "5"
+    await serves("12")
+    await shows(job, pod, queue="12")
+    await job.until("the page", lambda pods: status_of(pods[pod], QUEUE) == "False")
+    failed = condition(job.pods[pod], QUEUE)
+    assert failed["message"] == "queue 10 in steps of 5 > max 10"
+    await job.remove_marker("queue")
 
 
 async def test_new_policy_is_not_applied_to_the_result_of_an_old_command(job: JobNamespace) -> None:
