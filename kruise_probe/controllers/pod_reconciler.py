@@ -121,9 +121,11 @@ class PodReconciler:
             self._pacer.drop_pending(key, pending)
             return _retry_of(roles)
         cause = cause_of(pod, changes, claims, pending)
-        if moves_role(changes.keys, claims.exclusive, roles):
-            cause = WriteCause.STATE
-        sets = marks_to_set(changes.keys, claims.exclusive, roles)
+        sets = NOTHING_OWNED
+        if roles:
+            sets = marks_to_set(changes.keys, claims.exclusive, roles)
+            if moves_role(changes.keys, claims.exclusive, roles):
+                cause = WriteCause.STATE
         write = _Write(pod, claims, changes, roles, pending, ended, cause, sets)
         return self._delay_of(write) or await self._write(write)
 
