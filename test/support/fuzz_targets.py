@@ -100,14 +100,14 @@ def _read_answer(chunks: Any) -> object:
     reader = ResponseReader()
     try:
         for chunk in chunks:
-            reader.feed(chunk)
-            if reader.complete:
+            reader.read(chunk)
+            if reader.ended:
                 break
         else:
-            reader.feed(b"")
+            reader.read(b"")
     except InvalidResponse as error:
         return type(error)
-    return reader.status, reader.body
+    return reader.status, reader.text
 
 
 def grpc_answer(data: bytes) -> None:

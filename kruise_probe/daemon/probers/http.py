@@ -153,7 +153,7 @@ class _Attempt:
             await connection.connect()
             await connection.send(request)
             while not self._is_decided():
-                self._response.feed(await connection.receive())
+                self._response.read(await connection.receive())
         except InvalidResponse:
             # The body of a redirect that is followed is of no interest.
             if self._redirect() is None:
@@ -175,11 +175,11 @@ class _Attempt:
 
     def _is_decided(self) -> bool:
         response = self._response
-        if response.status is None or response.complete:
-            return response.complete
+        if not response.status or response.ended:
+            return response.ended
         if self._redirect() is not None:
             return True
-        return self._is_failure(response.status) and says_enough(response.body)
+        return self._is_failure(response.status) and says_enough(response.text)
 
     def _redirect(self) -> Url | None:
         """The redirect to follow, or None if the body decides. Raises: _RedirectFailed, if the Location is no URL."""
@@ -196,7 +196,7 @@ class _Attempt:
 
     async def _result(self) -> ProbeResult:
         response = self._response
-        status = response.status or 0
+        status = response.status
         if self._is_failure(status):
             return self.failed("")
         introduction = b""
@@ -204,35 +204,32 @@ class _Attempt:
             introduction = b"Probe terminated redirects, Response body: "
         criteria = self._criteria
         if criteria is None:
-            return success(normalise_message(introduction + response.body))
-        if criteria.reads_text and response.encoding not in ("", "identity"):
-            raise CouldNotProbe(
-                Reason.NO_VALUE,
-                normalise_message(
-                    f"the body has Content-Encoding {response.encoding}, which was not requested"
-                ),
-            )
-        output = Output(bytes(response.body), response.is_cut, introduction)
+            return success(normalise_message(introduction + response.text))
+        encoding = response.headers.get("content-encoding", "").lower()
+        if criteria.reads_text and encoding not in ("", "identity"):
+            problem = f"the body has Content-Encoding {encoding}, which was not requested"
+            raise CouldNotProbe(Reason.NO_VALUE, normalise_message(problem))
+        output = Output(response.text, response.is_cut, introduction)
         return await criteria.judge(output, self._resources, self._deadline)
 
     def timed_out(self) -> ProbeResult:
         phase = "exceeded while awaiting headers"
-        if self._response.status is not None:
+        if self._response.status:
             phase = "or context cancellation while reading body"
         return self.failed(f"context deadline exceeded (Client.Timeout {phase})", timed_out=True)
 
     def failed(self, problem: str, *, timed_out: bool = False) -> ProbeResult:
         """The failure, with kubelet's text and what the body says if the status has failed already."""
         status = self._response.status
-        if status is not None and self._is_failure(status):
+        if status and self._is_failure(status):
             text = f"HTTP probe failed with statuscode: {status}"
             if self._criteria is not None and self._criteria.codes:
                 text += f", not in {self._criteria.codes}"
-            said = body_text(self._response.body)
+            said = body_text(self._response.text)
             if said:
                 text += f": {said}"
             return failure(normalise_message(text))
-        if status is None:
+        if not status:
             problem = f'Get "{self._url}": {problem}'
         return failure(normalise_message(problem), timed_out=timed_out)
 
