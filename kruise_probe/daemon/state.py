@@ -58,85 +58,57 @@ def thresholds_of(probe: Probe) -> Thresholds:
     return Thresholds(probe.effective_success_threshold, failure, grace)
 
 
-class Blocked(NamedTuple):
+class Cause(NamedTuple):
     """Why attempts give no result, and since which loop time.
 
-    `by_container`: no container runs; otherwise it runs and the attempt had no result.
+    `by_container`: no container runs; otherwise it runs, or the container runtime cannot be asked.
     """
 
     since: float
     message: str
-    by_container: bool
+    by_container: bool = False
 
 
-class Hold(NamedTuple):
-    """Why the container runtime cannot be asked, and since which loop time."""
+class Outcome(NamedTuple):
+    """A state, with its message and what the output of its attempt had as epoch."""
 
-    since: float
+    state: ProbeState
     message: str
+    epoch: int | None = None
 
 
 class Record(NamedTuple):
     """The state of one probe and what the next state depends on.
 
     Attributes:
-        state: published, with its message; None while nothing is published.
-        result: of the newest attempt, with its message; None when none counts yet.
-        result_run: number of equal results in a row, `result` included.
+        shown: the state that is published; None while nothing is.
+        newest: result of the newest attempt; None when none counts yet. It is `shown` if it confirms the state.
+        run: number of equal results in a row, `newest` included.
         blocked: why attempts give no result now. Its grace period does not run during a hold.
         hold: the container runtime is unavailable.
     """
 
-    state: ProbeState | None = None
-    message: str = ""
-    result: ProbeState | None = None
-    result_message: str = ""
-    result_run: int = 0
-    blocked: Blocked | None = None
-    hold: Hold | None = None
-    epoch: int | None = None
-    result_epoch: int | None = None
+    shown: Outcome | None = None
+    newest: Outcome | None = None
+    run: int = 0
+    blocked: Cause | None = None
+    hold: Cause | None = None
 
 
-def result_observed(
-    record: Record,
-    result: ProbeState,
-    message: str,
-    thresholds: Thresholds,
-    epoch: int | None = None,
-) -> Record:
+def result_observed(record: Record, result: Outcome, thresholds: Thresholds) -> Record:
     """Count the result of an attempt, Succeeded or Failed."""
     run = 1
-    if record.result is result:
-        run += record.result_run
-    counted = Record(
-        record.state,
-        record.message,
-        result,
-        message,
-        run,
-        epoch=record.epoch,
-        result_epoch=epoch,
-    )
-    return thresholds_changed(counted, thresholds)
+    if record.newest is not None and record.newest.state is result.state:
+        run += record.run
+    return thresholds_changed(Record(record.shown, result, run), thresholds)
 
 
 def thresholds_changed(record: Record, thresholds: Thresholds) -> Record:
     """Apply new thresholds: the results counted so far may meet them."""
-    if record.result is None or record.result_run < thresholds.needed(record.result):
+    newest = record.newest
+    if newest is None or record.run < thresholds.needed(newest.state):
         return record
-    return record._replace(
-        state=record.result,
-        message=record.result_message,
-        epoch=record.result_epoch,
-    )
-
-
-def is_confirmed(record: Record, thresholds: Thresholds) -> bool:
-    """Whether the newest results confirm the state: they are equal to it, and as many as its threshold."""
-    if record.result is None or record.result is not record.state:
-        return False
-    return record.result_run >= thresholds.needed(record.result)
+    return record._replace(shown=newest)
 
 
 def attempt_blocked(record: Record, message: str, *, by_container: bool, at: float) -> Record:
@@ -154,10 +126,10 @@ def attempt_blocked(record: Record, message: str, *, by_container: bool, at: flo
         if not before.by_container and not by_container:
             message = _first_text(before.message, message)
     message = normalise_message(message)
-    record = record._replace(blocked=Blocked(since, message, by_container))
-    if not by_container and record.state in (None, ProbeState.UNKNOWN):
-        record = record._replace(state=ProbeState.UNKNOWN, message=message)
-    return record
+    shown = record.shown
+    if not by_container and (shown is None or shown.state is ProbeState.UNKNOWN):
+        shown = Outcome(ProbeState.UNKNOWN, message)
+    return record._replace(shown=shown, blocked=Cause(since, message, by_container))
 
 
 def _first_text(before: str, message: str) -> str:
@@ -172,10 +144,10 @@ def put_on_hold(record: Record, message: str, at: float) -> Record:
     """Note at `at` why the container runtime cannot be asked. A text that is published already stays."""
     since = at
     if record.hold is not None:
-        if record.hold.message == record.message:
+        if record.shown is not None and record.shown.message == record.hold.message:
             return record
         since = record.hold.since
-    return record._replace(hold=Hold(since, normalise_message(message)))
+    return record._replace(hold=Cause(since, normalise_message(message)))
 
 
 def end_hold(record: Record, at: float) -> Record:
@@ -210,12 +182,8 @@ def time_passed(record: Record, at: float, thresholds: Thresholds) -> Record:
     cause = record.hold or record.blocked
     if cause is None or at < unknown_at(record, thresholds):
         return record
-    return Record(
-        ProbeState.UNKNOWN,
-        cause.message,
-        blocked=record.blocked,
-        hold=record.hold,
-    )
+    shown = Outcome(ProbeState.UNKNOWN, cause.message)
+    return Record(shown, blocked=record.blocked, hold=record.hold)
 
 
 def handler_replaced(record: Record) -> Record:
@@ -223,13 +191,7 @@ def handler_replaced(record: Record) -> Record:
     blocked = record.blocked
     if blocked is not None and not blocked.by_container:
         blocked = None
-    return Record(
-        record.state,
-        record.message,
-        blocked=blocked,
-        hold=record.hold,
-        epoch=record.epoch,
-    )
+    return Record(record.shown, blocked=blocked, hold=record.hold)
 
 
 def container_replaced(record: Record, *, keep_state: bool) -> Record:
@@ -237,14 +199,14 @@ def container_replaced(record: Record, *, keep_state: bool) -> Record:
 
     `keep_state`: until a threshold is met. Otherwise a known state becomes Unknown.
     """
-    if keep_state or record.state is None:
-        return Record(record.state, record.message, epoch=record.epoch)
+    if keep_state or record.shown is None:
+        return Record(record.shown)
     return unknown(CONTAINER_RESTARTED)
 
 
 def unknown(message: str) -> Record:
     """The record of a probe that cannot run, or has waited too long to run."""
-    return Record(ProbeState.UNKNOWN, normalise_message(message))
+    return Record(Outcome(ProbeState.UNKNOWN, normalise_message(message)))
 
 
 class StatePublisher:
@@ -277,7 +239,7 @@ class StatePublisher:
         self._configure(desired)
         if recorded is not None:
             state = ProbeState(recorded.state)
-            self.record = Record(state, recorded.message or "", epoch=recorded.epoch)
+            self.record = Record(Outcome(state, recorded.message or "", recorded.epoch))
             reporter.results[desired.key] = recorded
             series.state = recorded.state
 
@@ -293,10 +255,9 @@ class StatePublisher:
             self.record = handler_replaced(self.record)
         self.publish(thresholds_changed(self.record, self.thresholds))
 
-    def count(self, result: ProbeState, message: str, epoch: int | None = None) -> None:
+    def count(self, result: Outcome) -> None:
         """Count the result of an attempt."""
-        record = result_observed(self.record, result, message, self.thresholds, epoch)
-        self.publish(record, probed=True)
+        self.publish(result_observed(self.record, result, self.thresholds), probed=True)
 
     def block(self, message: str) -> None:
         """Record why an attempt has no result; the probe becomes Unknown after the grace period."""
@@ -332,31 +293,32 @@ class StatePublisher:
             if due > now:
                 self._grace_timer = self._loop.call_at(due, self.publish, record)
         self.record = record
-        if record.state is None:
+        shown = record.shown
+        if shown is None:
             return
         key = self._desired.key
         at = format_time(self._now())
         since: str | None = at
-        message = record.message or None
+        message = shown.message or None
         old = self._reporter.results.get(key)
-        if old is not None and old.state == record.state:
+        if old is not None and old.state == shown.state:
             since = old.last_transition_time
             # Until the newest results confirm the state, container and hash stay those of the attempts that gave it.
-            confirms = probed and is_confirmed(record, self.thresholds)
-            repeats = old.message == message and old.epoch == record.epoch
+            confirms = probed and shown is record.newest
+            repeats = old.message == message and old.epoch == shown.epoch
             if repeats and not confirms:
-                if probed or record.state is ProbeState.UNKNOWN:
+                if probed or shown.state is ProbeState.UNKNOWN:
                     self._reporter.results[key] = msgspec.structs.replace(old, last_probe_time=at)
                 return
-        self._series.state = record.state
+        self._series.state = shown.state
         result = ContainerProbeState(
             name=self._desired.entry.name,
-            state=record.state,
+            state=shown.state,
             last_probe_time=at,
             last_transition_time=since,
             message=message,
             container_id=self.container_id or None,
             probe_hash=self.probe_hash,
-            epoch=record.epoch,
+            epoch=shown.epoch,
         )
         self._reporter.put(self._desired, result)

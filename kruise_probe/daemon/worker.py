@@ -40,7 +40,7 @@ from kruise_probe.daemon.probers.prober import (
 )
 from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime, Ticker
-from kruise_probe.daemon.state import StatePublisher
+from kruise_probe.daemon.state import Outcome, StatePublisher
 
 _REASONS_TO_LIST = frozenset(
     {Reason.CONTAINER_NOT_CREATED, Reason.CONTAINER_NOT_RUNNING, Reason.RUNTIME_UNAVAILABLE}
@@ -378,10 +378,10 @@ class Worker:
                 message = stuck_message(message, period)
         if result.succeeded:
             self.series.succeeded(self._loop.time() - began)
-            self._state.count(ProbeState.SUCCEEDED, message, result.epoch)
+            self._state.count(Outcome(ProbeState.SUCCEEDED, message, result.epoch))
         else:
             self.series.failed += 1
-            self._state.count(ProbeState.FAILED, message)
+            self._state.count(Outcome(ProbeState.FAILED, message))
 
     def _count_timeouts(self, in_a_row: int) -> int:
         """Set how many commands in a row have timed out. Returns the factor for the period."""

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import state
-from kruise_probe.daemon.state import Record, Thresholds
+from kruise_probe.daemon.state import Outcome, Record, Thresholds
 
 HELD_SECONDS = 100.0
 
@@ -70,7 +70,7 @@ def test_threshold_agrees_with_a_naive_model(
         at = round(at + wait, 3)
         match kind:
             case "result":
-                record = state.result_observed(record, result, "", limits)
+                record = state.result_observed(record, Outcome(result, ""), limits)
             case "blocked":
                 record = state.attempt_blocked(record, "", by_container=True, at=at)
                 record = state.time_passed(record, at, limits)
@@ -84,4 +84,4 @@ def test_threshold_agrees_with_a_naive_model(
             case "handler":
                 record = state.handler_replaced(record)
         model.step(kind, result, at)
-        assert record.state is model.state
+        assert (record.shown and record.shown.state) is model.state
