@@ -21,7 +21,7 @@ NOT_A_RESULT: Final = "not a result"
 
 
 def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
-    """The explanation of one pod; `wide` shows every link, and the markers that do not select a pod beside those that do."""
+    """The explanation of one pod; `wide` shows every link, and beside the markers that select the pod all others, not only those with a typo."""
     strong = Cell(f"{view.namespace}/{view.pod}", "strong")
     yield from terminal.paragraph(strong, f": {view.summary}")
     yield from note_lines(view.notes, terminal)
@@ -39,16 +39,18 @@ def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) 
             yield from terminal.paragraph(Cell(f"{trace.probe}  ", "strong"), trace.check, "  ")
             links = trace.links if wide else _folded(trace.links)
             yield from _link_lines([*links, *_last_result(trace)], terminal, "    ")
-    if view.matching and not wide:
-        return
-    if view.not_matching:
+    unmatched = view.not_matching
+    lists_typos_only = bool(view.matching) and not wide
+    if lists_typos_only:
+        unmatched = [other for other in unmatched if other.remedy]
+    if unmatched:
         yield ""
         yield "Other PodProbeMarkers of the namespace do not select it:"
-    for other in view.not_matching:
+    for other in unmatched:
         name = Cell(other.marker, "strong")
         yield from terminal.paragraph(name, f": {other.why}", "  ")
         yield from remedy_lines(other.remedy, terminal, "  ")
-    if view.more_not_matching:
+    if view.more_not_matching and not lists_typos_only:
         yield f"  and {view.more_not_matching} more"
 
 

@@ -45,7 +45,7 @@ class MatchView(JsonView, frozen=True):
 
 
 class UnmatchedView(JsonView, frozen=True):
-    """A marker that does not select the pod, and why; `remedy` is empty unless its selector has a typo."""
+    """A marker that does not select the pod, and why; `remedy` is empty unless it selects no pod, and this one but for a typo."""
 
     marker: str
     selector: str
@@ -100,17 +100,18 @@ def explanation(
         phase="Terminating" if pod.deleting else pod.phase,
         summary=_summary(traces),
         matching=matches,
-        not_matching=[_unmatched(marker, pod) for marker in not_matching[:MAX_UNMATCHED]],
+        not_matching=[_unmatched(snapshot, marker, pod) for marker in not_matching[:MAX_UNMATCHED]],
         more_not_matching=max(len(not_matching) - MAX_UNMATCHED, 0),
         readiness_gates=readiness_gates_of(snapshot, pod),
         other_namespaces=[] if matching else _elsewhere(pod, others),
     )
 
 
-def _unmatched(marker: CompiledMarker, pod: SeenPod) -> UnmatchedView:
+def _unmatched(snapshot: Snapshot, marker: CompiledMarker, pod: SeenPod) -> UnmatchedView:
     selector = marker.selector
     remedy = ""
-    if labels := corrected(selector, pod.labels):
+    labels = corrected(selector, pod.labels)
+    if labels and not snapshot.matching.pods_of(marker):
         remedy = remedy_of("NoPods", namespace=pod.namespace, labels=labels)
     why = why_not(selector, pod.labels)
     return UnmatchedView(marker.key.name, selector_text(selector), why, remedy)

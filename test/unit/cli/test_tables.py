@@ -354,18 +354,19 @@ def test_explanation_starts_with_a_summary_and_folds_links(
 
 
 @cases(
-    "selected wide listed",
-    selected=(True, False, False),
-    selected_wide=(True, True, True),
-    not_selected=(False, False, True),
+    "selected app wide listed",
+    selected=(True, "shop", False, False),
+    selected_but_for_a_typo=(True, "wbe", False, True),
+    selected_wide=(True, "shop", True, True),
+    not_selected=(False, "shop", False, True),
 )
 def test_explanation_lists_markers_that_do_not_select_the_pod(
-    selected: bool, wide: bool, listed: bool
+    selected: bool, app: str, wide: bool, listed: bool
 ) -> None:
-    other = marker(name="other", selector={"matchLabels": {"app": "wbe"}})
+    other = marker(name="other", selector={"matchLabels": {"app": app}})
     there = snapshot(markers=[other, *([marker()] if selected else [])])
     text = explanation_text(there, wide=wide)
-    assert ("other: the selector requires app=wbe" in text) is listed
+    assert (f"other: the selector requires app={app}" in text) is listed
     assert ("no PodProbeMarker selects this pod" in text) is not selected
 
 

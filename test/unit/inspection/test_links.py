@@ -131,6 +131,17 @@ def test_closest_markers_that_do_not_match_are_listed_up_to_the_limit(others: in
     assert [each.marker for each in view.not_matching[:1]] == (["zzz"] if others else [])
     assert len(view.not_matching) == min(others, MAX_UNMATCHED)
     assert view.more_not_matching == others - len(view.not_matching)
+    assert [each.marker for each in view.not_matching if each.remedy] == ["zzz"][:others]
+
+
+def test_a_marker_that_selects_other_pods_has_no_typing_error() -> None:
+    games = marker(name="games", selector={"matchLabels": {"app": "webs"}})
+    pods = [healthy_pod(), healthy_pod("b", labels={"app": "webs"})]
+    (unmatched,) = view_of(markers=[marker(), games], pods=pods).not_matching
+    assert (unmatched.why, unmatched.remedy) == (
+        "the selector requires app=webs, but the pod has app=web (did you mean 'web'?)",
+        "",
+    )
 
 
 def test_markers_of_other_namespaces_are_listed_if_they_would_select_the_pod() -> None:
