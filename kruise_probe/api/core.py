@@ -280,15 +280,8 @@ def _one_action(later: str, *earlier: str) -> Rule:
     )
 
 
-Number = Annotated[
-    int | None,
-    Field(
-        least=0,
-        most=MAX_SECONDS,
-        clamped=True,
-        schema={"format": "int32"},
-    ),
-]
+_NUMBER: Final = Field(least=0, most=MAX_SECONDS, clamped=True, schema={"format": "int32"})
+Number = Annotated[int | None, _NUMBER]
 
 
 class Probe(Wire, frozen=True):
@@ -312,26 +305,11 @@ class Probe(Wire, frozen=True):
     tcp_socket: TCPSocketAction | None = None
     grpc: GRPCAction | None = None
     initial_delay_seconds: Number = None
-    timeout_seconds: Annotated[
-        int | None,
-        Field(
-            least=0,
-            most=MAX_TIMEOUT_SECONDS,
-            clamped=True,
-            schema={"format": "int32"},
-        ),
-    ] = None
+    timeout_seconds: Annotated[int | None, _NUMBER._replace(most=MAX_TIMEOUT_SECONDS)] = None
     period_seconds: Number = None
     success_threshold: Number = None
     failure_threshold: Number = None
-    termination_grace_period_seconds: Annotated[
-        int | None,
-        Field(
-            least=0,
-            most=MAX_SECONDS,
-            clamped=True,
-        ),
-    ] = None
+    termination_grace_period_seconds: Annotated[int | None, _NUMBER._replace(schema={})] = None
 
     RULES: ClassVar = (
         rule(
@@ -435,7 +413,12 @@ class LeaseSpec(Wire, frozen=True):
 
 
 class Lease(ApiObject, frozen=True):
-    spec: LeaseSpec | None = None
+    spec: LeaseSpec = LeaseSpec()
+
+    @property
+    def holder(self) -> str:
+        """Who holds it; empty if nobody does."""
+        return self.spec.holder_identity or ""
 
 
 NODES: Final = Resource(

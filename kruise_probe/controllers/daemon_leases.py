@@ -124,7 +124,7 @@ class DaemonLeases:
         `is_initial`: the Lease is in the first list, so it may have been renewed long ago.
         """
         spec = lease.spec
-        if spec is None or not spec.renew_time:
+        if not spec.renew_time:
             return False
         daemon = self._known(node, now)
         before = daemon.findings
@@ -134,7 +134,7 @@ class DaemonLeases:
             daemon.renewed = spec.renew_time
             daemon.renewal_seen_at = now
             daemon.kruises = False
-            _add_holder(daemon, spec.holder_identity or "")
+            _add_holder(daemon, lease.holder)
             if not is_initial:
                 daemon.show_life(now)
         return needs_timer or daemon.findings != before

@@ -96,7 +96,7 @@ class Heartbeat:
                 error=str(error) or type(error).__name__,
             )
             return None
-        return parse_time(lease.spec.renew_time) if lease.spec else None
+        return parse_time(lease.spec.renew_time)
 
     async def run(self) -> None:
         """Renew until cancelled; retry a failure after `RETRY_SECONDS` to twice that."""
@@ -166,7 +166,7 @@ class Heartbeat:
         return await self._client.patch(LEASES, self._key, body, patch_type=PatchType.MERGE)
 
     def _record_foreign_renewal(self, lease: Lease) -> None:
-        other = (lease.spec and lease.spec.holder_identity) or ""
+        other = lease.holder
         if other in ("", self._holder):
             return  # The response to our last renewal was lost, or somebody edited the Lease.
         self._foreign_renewals[other] += 1

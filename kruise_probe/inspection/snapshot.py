@@ -43,7 +43,7 @@ class Renewal(NamedTuple):
 
 def renewal_of(lease: Lease | None) -> Renewal | None:
     """The renewal of a Lease; None if it was never renewed."""
-    if lease is None or lease.spec is None:
+    if lease is None:
         return None
     renewed = lease.spec.renew_time or ""
     renewed_at = parse_time(renewed)
@@ -192,9 +192,7 @@ class Snapshot:
     def leader(self) -> str:
         """The holder of the manager's Lease; empty if there is no such Lease, or if it may not be read."""
         lease = (self.leases or {}).get(LEADER_ELECTION_ID)
-        if lease is None or lease.spec is None:
-            return ""
-        return lease.spec.holder_identity or ""
+        return lease.holder if lease is not None else ""
 
     @cached_property
     def manager_problem(self) -> str:

@@ -75,9 +75,6 @@ class LeaderElection(NamedTuple):
     retry_period_seconds: float = 2.0
 
 
-_EMPTY = LeaseSpec()
-
-
 class Observation(NamedTuple):
     """The Lease as last observed, and the loop time at which this process first observed that record.
 
@@ -100,7 +97,7 @@ class Observation(NamedTuple):
         return self.seen_at + float(self.spec.lease_duration_seconds or 0)
 
 
-UNREAD = Observation(_EMPTY, "", float("inf"))
+UNREAD = Observation(LeaseSpec(), "", float("inf"))
 """The observation before the first read: never free."""
 
 
@@ -115,11 +112,10 @@ def observe(
     """
     if lease is None:
         return Observation(before.spec, "", min(before.seen_at, now))
-    spec = lease.spec or _EMPTY
     seen_at = now
-    if spec == before.spec:
+    if lease.spec == before.spec:
         seen_at = min(before.seen_at, now)
-    return Observation(spec, lease.metadata.resource_version, seen_at)
+    return Observation(lease.spec, lease.metadata.resource_version, seen_at)
 
 
 def next_term(observed: Observation, options: LeaderElection, at: datetime) -> LeaseSpec:

@@ -79,7 +79,6 @@ class MetricsGuard:
         self._decisions: TLRUCache[bytes, Decision] = TLRUCache(
             MAX_CACHED, ttu=_kept_until, timer=loop_time
         )
-        self._in_flight: dict[bytes, asyncio.Lock] = {}
         self._review_slots = asyncio.Semaphore(MAX_REVIEWS)
 
     def connect(self, post: Post) -> None:
@@ -98,21 +97,14 @@ class MetricsGuard:
 
     async def _decide(self, token: str, path: str) -> Decision:
         digest = hashlib.sha256(token.encode()).digest()
-        # One review per token: concurrent requests with the same token wait for it.
-        lock = self._in_flight.setdefault(digest, asyncio.Lock())
-        try:
-            async with lock:
-                decision = self._decisions.get(digest)
-                if decision is None:
-                    decision = await self._review_unknown(token, path)
-                elif decision.until <= loop_time():
-                    decision = await self._review(token, path)
-                if decision.status != 503:
-                    self._decisions[digest] = decision
-                return decision
-        finally:
-            if not lock.locked():
-                self._in_flight.pop(digest, None)
+        decision = self._decisions.get(digest)
+        if decision is None:
+            decision = await self._review_unknown(token, path)
+        elif decision.until <= loop_time():
+            decision = await self._review(token, path)
+        if decision.status != 503:
+            self._decisions[digest] = decision
+        return decision
 
     async def _review_unknown(self, token: str, path: str) -> Decision:
         """Review a token in a slot, which stays taken for `HOLD_SECONDS` afterwards."""

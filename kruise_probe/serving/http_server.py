@@ -57,8 +57,8 @@ KERNEL_BYTES: Final = 128 * 1024
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class Limits(NamedTuple):
-    """Limits of a server.
+class ServerLimits(NamedTuple):
+    """ServerLimits of a server.
 
     Attributes:
         idle_seconds: how long a connection without a request is kept.
@@ -72,7 +72,7 @@ class Limits(NamedTuple):
     max_connections: int = 256
 
 
-DEFAULT_LIMITS: Final = Limits()
+DEFAULT_LIMITS: Final = ServerLimits()
 
 
 class Stage(StrEnum):
@@ -132,7 +132,7 @@ class HttpServer:
         flag: str,
         handlers: Mapping[str, HttpHandler],
         method: str = "GET",
-        limits: Limits = DEFAULT_LIMITS,
+        limits: ServerLimits = DEFAULT_LIMITS,
         tls: ServerTls | None = None,
     ) -> None:
         self.name = f"HTTP server of {flag}"

@@ -13,6 +13,8 @@ name the same condition. Values that the client has set in the annotations are o
 import base64
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -254,15 +256,13 @@ def _fitting(
 
     A marker that does not fit is left out as a whole. The manager reports it.
     """
-    encoded: dict[str, list[bytes]] = {}
-    for name, probe in probes:
-        encoded.setdefault(name, []).append(msgspec.json.encode(_without_policies(probe)))
     empty = {SERVERLESS_PROBES_ANNOTATION: "[]", SERVERLESS_MARKERS_ANNOTATION: ""}
     size = annotation_bytes({**current, **empty})
     names: list[str] = []
     fitting: list[bytes] = []
-    for name, wires in encoded.items():
-        added = sum(len(wire) + len(",") for wire in wires) + len(name) + len(",")
+    for name, of_marker in groupby(probes, key=itemgetter(0)):
+        wires = [msgspec.json.encode(_without_policies(probe)) for _, probe in of_marker]
+        added = len(b",".join([*wires, name.encode(), b""]))
         if size + added < MAX_ANNOTATION_BYTES:
             size += added
             names.append(name)

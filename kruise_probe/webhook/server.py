@@ -26,7 +26,7 @@ from kruise_probe.api.names import (
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import expires_at
-from kruise_probe.serving.http_server import HttpHandler, HttpServer, Limits
+from kruise_probe.serving.http_server import HttpHandler, HttpServer, ServerLimits
 from kruise_probe.serving.sockets import (
     BindAddress,
     CertificateLoader,
@@ -51,7 +51,7 @@ CLIENT_CA_FLAG: Final = "--webhook-client-ca-file"
 
 MAX_REVIEW_BYTES: Final = 3 * 2**20
 """An API server's limit for a request body; two objects of etcd's maximum size fit."""
-LIMITS: Final = Limits(
+LIMITS: Final = ServerLimits(
     # Longer than the 90 s after which an API server closes an idle connection: it never reuses one that we closed.
     idle_seconds=120.0,
     max_body_bytes=MAX_REVIEW_BYTES,

@@ -8,7 +8,7 @@ lower bands have a guaranteed share. Priorities are three bands instead of any i
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from enum import IntEnum
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -44,11 +44,10 @@ def every_group(_group: Hashable, _groups: int) -> bool:
 class Turns(OrderedDict[Hashable, OrderedDict[K, V]], Generic[K, V]):
     """Waiting keys by group, each with a value. Groups take turns, in dict order; each is first in, first out."""
 
-    __slots__ = ("last_turn", "size")
+    __slots__ = ("size",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.last_turn = 0
         self.size = 0
 
     def push(self, group: Hashable, key: K, value: V) -> None:
@@ -142,8 +141,7 @@ class PriorityFifo(Generic[K]):
         else:
             self._passed_over = 0
             self._lower_turns += 1
-            band, group = min(lower, key=_last_turn)
-            band.last_turn = self._lower_turns
+            band, group = lower[self._lower_turns % len(lower)]
         key, _ = band.pop_first(group)
         return key
 
@@ -155,8 +153,3 @@ class PriorityFifo(Generic[K]):
             group = band.next_group(allows)
             if group is not None:
                 yield band, group
-
-
-def _last_turn(turn: _Turn[Any]) -> int:
-    band, _ = turn
-    return band.last_turn

@@ -28,7 +28,7 @@ def lease(
     deleted_counts_as_held=(lease("a"), None, "a", 115),
     released=(lease("a"), lease(""), "", 110),
     no_holder=(lease("a"), lease(None), "", 110),
-    no_spec=(lease("a"), Lease(ObjectMeta(name="l"), None), "", 110),
+    no_spec=(lease("a"), Lease(ObjectMeta(name="l")), "", 110),
     no_duration=(lease("a"), lease("b", seconds=None), "b", 110),
 )
 def test_a_lease_is_held_for_its_duration_since_its_record_changed(

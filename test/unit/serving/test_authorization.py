@@ -171,17 +171,6 @@ async def test_a_review_has_a_deadline(
     assert looptime == REVIEW_SECONDS
 
 
-async def test_scrapes_with_one_token_share_one_review(
-    guard: MetricsGuard, reviewer: Reviewer
-) -> None:
-    reviewer.seconds = 0.1
-    async with asyncio.TaskGroup() as tasks:
-        scrapes = [tasks.create_task(guard(scrape("Bearer good"))) for _ in range(50)]
-
-    assert {each.result().status for each in scrapes} == {200}
-    assert len(reviewer.posts) == 2
-
-
 async def test_a_flood_of_unknown_tokens_causes_few_reviews(
     guard: MetricsGuard, reviewer: Reviewer, looptime: float
 ) -> None:
@@ -215,4 +204,3 @@ async def test_a_flood_of_unknown_tokens_causes_few_reviews(
     assert len(guard._decisions) <= MAX_CACHED
     await asyncio.sleep(DENIED_SECONDS)
     assert len(guard._decisions) == 1, "an expired denial makes no token known"
-    assert not guard._in_flight

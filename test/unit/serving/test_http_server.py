@@ -24,7 +24,7 @@ from kruise_probe.serving.http_server import (
     WRITE_SECONDS,
     HttpHandler,
     HttpServer,
-    Limits,
+    ServerLimits,
     _Connection,
 )
 from kruise_probe.serving.sockets import BindAddress, ServerTls
@@ -137,7 +137,7 @@ async def serving(
     tls: ServerTls | None = None,
 ) -> AsyncIterator[Served]:
     """A server that runs until the context ends."""
-    limits = Limits(IDLE_SECONDS, MAX_BODY, all_bodies_bytes, max_connections)
+    limits = ServerLimits(IDLE_SECONDS, MAX_BODY, all_bodies_bytes, max_connections)
     server = HttpServer(
         BindAddress("127.0.0.1", 0),
         flag="--addr",
