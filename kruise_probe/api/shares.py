@@ -3,7 +3,10 @@
 Source: Bertsekas and Gallager, Data Networks, 6.5.2.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 
 def equal_share(wanted: Iterable[int], total: int) -> int:
@@ -16,3 +19,9 @@ def equal_share(wanted: Iterable[int], total: int) -> int:
             return share
         left -= amount
     return ordered[-1] if ordered else total
+
+
+def divided(wanted: Mapping[K, int], total: int) -> dict[K, int]:
+    """What each tenant gets of `total`."""
+    share = equal_share(wanted.values(), total)
+    return {tenant: min(amount, share) for tenant, amount in wanted.items()}

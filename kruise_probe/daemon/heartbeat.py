@@ -24,7 +24,7 @@ import msgspec
 import structlog
 
 from kruise_probe.api.core import Lease, LeaseSpec
-from kruise_probe.api.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
+from kruise_probe.api.errors import Conflict, Forbidden, KubeError, NotFound
 from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
@@ -67,7 +67,6 @@ class Heartbeat:
         """resourceVersion of the Lease after our last renewal."""
         self._foreign_renewals: Counter[str] = Counter()
         self._owner: OwnerReference | None = None
-        self._refused_owner: OwnerReference | None = None
         self._owner_retry_at = -math.inf
 
     def observe(self, node_pod_probe: ObjectMeta) -> None:
@@ -121,25 +120,27 @@ class Heartbeat:
         try:
             await self._patch()
         except NotFound:
-            try:
-                await self._create()
-            except AlreadyExists:
-                await self._patch()
+            await self._create()
 
     async def _patch(self) -> None:
-        owner = self._owner
         now = asyncio.get_running_loop().time()
-        if owner is None or (owner == self._refused_owner and now < self._owner_retry_at):
+        owner = self._owner
+        if owner is None or now < self._owner_retry_at:
             await self._patch_with(None)
             return
         try:
             await self._patch_with(owner)
-            self._refused_owner = None
         except Forbidden as error:
             # The admission plugin OwnerReferencesPermissionEnforcement requires the right to delete. Renew without
             # owner: an expired Lease would make results stale. If that is refused too, the owner is not the cause.
             await self._patch_with(None)
-            self._record_refused_owner(owner, error)
+            self._owner_retry_at = now + OWNER_RETRY_SECONDS
+            self._log.warning(
+                "lease has no owner reference, because the API server refuses it; until it accepts one, the lease stays when "
+                "its Node is deleted",
+                error=str(error),
+                retry_seconds=OWNER_RETRY_SECONDS,
+            )
 
     async def _patch_with(self, owner: OwnerReference | None) -> None:
         """Renew; if the Lease was written since the last renewal, find out by whom, and renew the newest version."""
@@ -178,18 +179,6 @@ class Heartbeat:
                 holder=self._holder,
                 other=other,
             )
-
-    def _record_refused_owner(self, owner: OwnerReference, error: Forbidden) -> None:
-        self._owner_retry_at = asyncio.get_running_loop().time() + OWNER_RETRY_SECONDS
-        if owner == self._refused_owner:
-            return
-        self._refused_owner = owner
-        self._log.warning(
-            "lease has no owner reference, because the API server refuses it; until it accepts one, the lease stays when its "
-            "Node is deleted",
-            error=str(error),
-            retry_seconds=OWNER_RETRY_SECONDS,
-        )
 
     async def _create(self) -> None:
         owners = () if self._owner is None else (self._owner,)

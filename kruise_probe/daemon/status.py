@@ -11,7 +11,7 @@ hash decide whether a state still applies. Kruise's CRD prunes both; then the st
 """
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -20,7 +20,7 @@ import msgspec
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeKey
 from kruise_probe.api.resources import NODE_POD_PROBES
-from kruise_probe.api.shares import equal_share
+from kruise_probe.api.shares import divided, equal_share
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import (
     CRITERIA,
@@ -113,21 +113,14 @@ def _limits(
     namespaces: Sequence[str], sizes: Sequence[Sequence[int]], excess: int
 ) -> Sequence[int]:
     """The bytes that each message of a pod may have. `namespaces` and `sizes` (of messages) are by pod."""
-    of_pods = [sum(of_pod) for of_pod in sizes]
-    of_namespaces = Counter[str]()
-    pods = defaultdict[str, list[int]](list)
+    pods = defaultdict[str, dict[int, int]](dict)
     for pod, namespace in enumerate(namespaces):
-        of_namespaces[namespace] += of_pods[pod]
-        pods[namespace].append(pod)
-    room = max(of_namespaces.total() - excess, 0)
-    share = equal_share(of_namespaces.values(), room)
+        pods[namespace][pod] = sum(sizes[pod])
+    wanted = {namespace: sum(of_pods.values()) for namespace, of_pods in pods.items()}
+    room = max(sum(wanted.values()) - excess, 0)
     limits = [0] * len(sizes)
-    for namespace, in_namespace in pods.items():
-        namespace_room = min(share, of_namespaces[namespace])
-        wanted = [of_pods[pod] for pod in in_namespace]
-        pod_share = equal_share(wanted, namespace_room)
-        for pod in in_namespace:
-            pod_room = min(pod_share, of_pods[pod])
+    for namespace, namespace_room in divided(wanted, room).items():
+        for pod, pod_room in divided(pods[namespace], namespace_room).items():
             limits[pod] = equal_share(sizes[pod], pod_room)
     return limits
 

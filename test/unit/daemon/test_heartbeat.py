@@ -43,7 +43,7 @@ async def test_lease_that_another_client_creates_first_is_renewed(node: Scripted
             raise AlreadyExists("there is")
 
     node.api.fail = fail
-    async with node.daemon():
+    async with node.daemon(2 * RETRY_SECONDS):
         assert node.api.lease is not None
         assert node.api.lease["spec"]["holderIdentity"].startswith(f"{NODE}_")
 
@@ -94,7 +94,7 @@ async def test_lease_is_renewed_without_an_owner_until_it_is_accepted(node: Scri
             await asyncio.sleep(600)
     assert gaps(node.api.lease_writes) == pytest.approx([10.0] * 130)
     assert node.api.lease["metadata"]["ownerReferences"]
-    (warning,) = logs
+    warning, _ = logs  # one in ten minutes
     assert "refuses it" in warning["event"]
     assert warning["error"] == "403: cannot set an ownerRef on a resource you can't delete"
 
