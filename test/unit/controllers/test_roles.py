@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import marker, owned_fields, pod, policy_wire, probe_wire
-from support.cases import cases
+from support.tables import load_table
+from support.wire import Json
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.pods import Pod
@@ -23,6 +25,8 @@ from kruise_probe.controllers.roles import (
     member_of,
     wanted_in,
 )
+
+TABLE = load_table(Path(__file__).parents[2] / "data" / "roles.yaml", {})
 
 
 def member(
@@ -41,42 +45,19 @@ def of(*members: Member) -> Mapping[str, Member]:
     return {found.pod.name: found for found in members}
 
 
-KEEPS, NEVER, PAUSED = Standing.KEEPS, Standing.NEVER, Standing.PAUSED
+NEVER = Standing.NEVER
 
 
-@cases(
-    "members holder",
-    nobody=((), ""),
-    none_succeeded=((member("a", NEVER), member("b", NEVER)), ""),
-    the_only_one=((member("a", NEVER), member("b")), "b"),
-    by_name_if_all_is_equal=((member("b"), member("a")), "a"),
-    the_current_one_if_the_order_is_equal=((member("a"), member("b", ours=True)), "b"),
-    the_last_to_succeed=((member("a", ours=True, order=1), member("b", order=2)), "b"),
-    the_last_also_after_an_older_one_came_back=((member("a", order=3), member("b", ours=True, order=2)), "a"),
-    unknown_keeps_it=((member("a", NEVER), member("b", KEEPS, ours=True)), "b"),
-    unknown_loses_it_to_a_succeeded_one=((member("a"), member("b", KEEPS, ours=True, order=9)), "a"),
-    two_unknown=((member("b", KEEPS, ours=True), member("a", KEEPS, ours=True)), "a"),
-    paused_keeps_it_from_all=((member("a", order=9), member("b", PAUSED, ours=True)), "b"),
-    failed_loses_it=((member("a", NEVER, ours=True), member("b")), "b"),
-)  # fmt: skip
-def test_the_holder_is(members: tuple[Member, ...], holder: str) -> None:
+def member_from(fields: Json) -> Member:
+    standing = Standing[fields.get("standing", "SUCCEEDED")]
+    return member(**(fields | {"standing": standing}))
+
+
+@pytest.mark.parametrize("row", TABLE["holders"].values(), ids=TABLE["holders"])
+def test_the_holder_is(row: Json) -> None:
+    members = [member_from(fields) for fields in row["members"]]
     for shuffled in permutations(members):
-        assert holder_of(of(*shuffled), has_epochs=False) == holder
-
-
-@cases(
-    "members holder",
-    highest_epoch=((member("a", ours=True, epoch=7, order=1), member("b", epoch=8, order=0)), "b"),
-    a_late_claim_of_an_older_epoch=((member("a", epoch=7, order=9), member("b", ours=True, epoch=8)), "b"),
-    last_of_equal_epochs=((member("a", epoch=7, order=2), member("b", ours=True, epoch=7, order=1)), "a"),
-    no_epoch_displaces_none=((member("a", order=9), member("b", ours=True)), "b"),
-    no_epoch_is_lowest=((member("a", order=9), member("b", epoch=0)), "b"),
-    no_epoch_gets_a_free_role=((member("a", order=9), member("b", NEVER, ours=True, epoch=3)), "a"),
-    largest=((member("a", epoch=2**64 - 1), member("b", epoch=2**63, order=3)), "a"),
-)  # fmt: skip
-def test_the_holder_by_epoch_is(members: tuple[Member, ...], holder: str) -> None:
-    for shuffled in permutations(members):
-        assert holder_of(of(*shuffled), has_epochs=True) == holder
+        assert holder_of(of(*shuffled), has_epochs=row.get("epochs", False)) == row["holder"]
 
 
 def test_the_role_of_a_group_that_is_too_large_stays() -> None:
@@ -100,22 +81,16 @@ PRIMARY = {"app": "web", "role": "primary"}
 OURS = owned_fields(labels=["role"])
 
 
-@cases(
-    "found state standing",
-    succeeded=(pod(), "Succeeded", Standing.SUCCEEDED),
-    failed=(pod(labels=PRIMARY, owned=OURS), "Failed", NEVER),
-    no_result=(pod(), "", NEVER),
-    no_result_but_our_mark=(pod(labels=PRIMARY, owned=OURS), "", KEEPS),
-    unknown_with_our_mark=(pod(labels=PRIMARY, owned=OURS), "Unknown", KEEPS),
-    mark_without_an_owner=(pod(labels=PRIMARY), "Unknown", KEEPS),
-    terminating=(pod(labels=PRIMARY, owned=OURS, deleting=True), "Succeeded", NEVER),
-    finished=(pod(labels=PRIMARY, owned=OURS, phase="Succeeded"), "Unknown", KEEPS),
-    finished_without_a_mark=(pod(phase="Failed"), "Succeeded", NEVER),
-    paused=(pod(labels=PRIMARY, owned=OURS, annotations={"kruise-probe.io/paused": "true"}), "", PAUSED),
-    paused_without_a_mark=(pod(annotations={"kruise-probe.io/paused": "true"}), "Succeeded", NEVER),
-)  # fmt: skip
-def test_a_pod_stands(found: Pod, state: str, standing: Standing) -> None:
-    assert member_of(found, claim(), state).standing is standing
+def pod_from(fields: Json) -> Pod:
+    """`owned`: the label that we wrote."""
+    owned = {"owned": owned_fields(labels=[fields["owned"]])} if "owned" in fields else {}
+    return pod(**(fields | owned))
+
+
+@pytest.mark.parametrize("row", TABLE["standings"].values(), ids=TABLE["standings"])
+def test_a_pod_stands(row: Json) -> None:
+    found = member_of(pod_from(row["pod"]), claim(), row["state"])
+    assert found.standing is Standing[row["standing"]]
 
 
 def test_a_label_set_by_hand_is_carried_but_not_ours() -> None:
@@ -138,21 +113,14 @@ WAITS = Role(holds=True)
 OTHER = Role(holds=False)
 
 
-@cases(
-    "role state found keys",
-    holder=(HOLDS, "Succeeded", pod(), {"role": "primary"}),
-    holder_that_waits=(WAITS, "Succeeded", pod(labels={"role": "replica"}), {}),
-    another_that_succeeds=(OTHER, "Succeeded", pod(), {"role": "replica", "since": None}),
-    another_that_fails=(OTHER, "Failed", pod(), {"role": "replica", "since": None}),
-    another_without_a_result=(OTHER, "", pod(labels=PRIMARY), {"role": None}),
-    another_unknown=(OTHER, "Unknown", pod(labels=PRIMARY, annotations={"since": "x"}), {"role": None, "since": None}),
-    another_without_marks=(OTHER, "Unknown", pod(labels={"role": "replica"}), {}),
-    holder_that_is_unknown=(HOLDS, "Unknown", pod(labels=PRIMARY), {}),
-)  # fmt: skip
-def test_a_role_wants(role: Role, state: str, found: Pod, keys: dict[str, str | None]) -> None:
-    wanted = wanted_in(role, claim(), found, state)
+ROLES = {"holder": HOLDS, "waits": WAITS, "other": OTHER}
+
+
+@pytest.mark.parametrize("row", TABLE["wanted"].values(), ids=TABLE["wanted"])
+def test_a_role_wants(row: Json) -> None:
+    wanted = wanted_in(ROLES[row["role"]], claim(), pod_from(row["pod"]), row["state"])
     texts = {mark.name: value for mark, value in wanted.items() if not isinstance(value, tuple)}
-    assert texts == keys
+    assert texts == row["keys"]
 
 
 members = st.builds(
