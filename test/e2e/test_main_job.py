@@ -1,10 +1,12 @@
 """The main job: from a PodProbeMarker to marked pods, both ways, for every kind of probe; on a cluster and on the playground."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from support.tables import load_table
 from support.target import (
     JobNamespace,
     annotations,
@@ -32,63 +34,12 @@ STEADY = "e2e.example.com/steady"
 QUEUE = "e2e.example.com/queue"
 
 
-def serve(port: int, folder: str) -> str:
-    """The command of a web server: busybox has one; on the playground each pod has an address of this machine."""
-    python = f"python3 -m http.server {port} --bind ${{POD_IP:-0.0.0.0}} --directory {folder}"
-    return f"$(command -v httpd >/dev/null && echo httpd -f -p {port} -h {folder} || echo {python})"
-
-
-# exec looks at a file, httpGet at a page, tcpSocket at a listener: each can be flipped from outside by a file.
-SERVER = f"""
-mkdir -p www
-echo idle > idle
-echo role=backup > role
-echo fine > www/healthz
-touch open
-{serve(8080, "www")} >/dev/null 2>&1 &
-door=
-while [ ! -e crash ]; do
-  if [ -e open ] && [ -z "$door" ]; then {serve(9090, ".")} >/dev/null 2>&1 & door=$!; fi
-  if [ ! -e open ] && [ -n "$door" ]; then kill $door; door=; fi
-  sleep 1
-done
-"""
-
-
 def write(file: str, text: str) -> str:
     """A script that replaces a file at once, so that no probe finds it empty."""
     return f"echo '{text}' > new.{file} && mv new.{file} {file}"
 
 
-REPLICA_SET: Json = {
-    "apiVersion": "apps/v1",
-    "kind": "ReplicaSet",
-    "metadata": {"name": "game"},
-    "spec": {
-        "replicas": 3,
-        "selector": {"matchLabels": {"app": "game"}},
-        "template": {
-            "metadata": {"labels": {"app": "game", "probed": "yes"}},
-            "spec": {
-                "terminationGracePeriodSeconds": 1,
-                "readinessGates": [{"conditionType": GATE}],
-                "containers": [
-                    {
-                        "name": "server",
-                        "image": "kruise-probe-test:busybox",
-                        "imagePullPolicy": "IfNotPresent",
-                        "workingDir": "/tmp",
-                        "command": ["sh", "-c", SERVER],
-                        "ports": [
-                            {"name": "http", "containerPort": 8080},
-                            {"name": "door", "containerPort": 9090},
-                        ],
-                    }
-                ],
-            },
-        },
-    },
-}
+OBJECTS = load_table(Path(__file__).parents[1] / "data" / "main-job.yaml", {})
 
 
 def probe(name: str, action: Json, *policies: Json, kind: str | None = None) -> Json:
@@ -113,49 +64,14 @@ def exec_action(script: str) -> Json:
     return {"exec": {"command": ["sh", "-c", script]}}
 
 
-GAME = spec(
-    probe(
-        "idle",
-        exec_action("cat idle 2>/dev/null || { echo busy >&2; exit 1; }"),
-        {**policy("Succeeded", idle="yes"), "annotations": {COST: "-10"}},
-        {**policy("Failed", idle="no"), "annotations": {COST: "10"}},
-        kind=IDLE,
-    ),
-    probe(
-        "web-by-number",
-        {"httpGet": {"path": "/healthz", "port": 8080}},
-        policy("Succeeded", web="up"),
-        kind=BY_NUMBER,
-    ),
-    probe(
-        "web-by-name",
-        {"httpGet": {"path": "/healthz", "port": "http", "scheme": "HTTP"}},
-        {"state": "Failed", "annotations": {"example.com/web": "down"}},
-        kind=BY_NAME,
-    ),
-    probe("door-by-name", {"tcpSocket": {"port": "door"}}, kind=GATE),
-    probe("door-by-number", {"tcpSocket": {"port": 9090}}, policy("Succeeded", door="open")),
-    probe(
-        "role",
-        exec_action("cat role"),
-        {
-            **policy("Succeeded", role="none"),
-            "fromMessage": [
-                {"label": "role", "regex": r"role=(\w+)"},
-                {"annotation": "example.com/role"},
-            ],
-        },
-        policy("Failed", role="failed"),
-    ),
-)
 CONDITION_TYPES = (IDLE, BY_NUMBER, BY_NAME, GATE)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
 async def three_pods(job: JobNamespace) -> AsyncIterator[None]:
     """Three pods that all probes find in order."""
-    await job.put_marker("game", GAME)
-    await job.api.create(f"/apis/apps/v1/namespaces/{job.name}/replicasets", REPLICA_SET)
+    await job.put_marker("game", OBJECTS["marker"])
+    await job.api.create(f"/apis/apps/v1/namespaces/{job.name}/replicasets", OBJECTS["replica-set"])
     await job.until(
         "three pods with every condition True",
         lambda pods: (

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from contract.contract_api import DEFINITIONS, PROTOBUF, Api, ServerAddress, pod
+from contract.contract_api import DEFINITIONS, Api, ServerAddress, pod
 from support.api_server import ApiServer
+from support.tables import load_table
 
 
 @pytest.fixture
@@ -47,29 +48,14 @@ async def test_clients_only_read_definitions(api: Api) -> None:
     assert (await api.get(path)).code == 200
 
 
-@pytest.mark.parametrize(
-    ("method", "options", "code", "sentence"),
-    [
-        pytest.param("POST", {"content_type": PROTOBUF}, 415, "reads no protobuf; use kubectl create -f or kubectl apply -f", id="protobuf"),
-        pytest.param("PATCH", {"content_type": "application/apply-patch+yaml"}, 415, "has no server-side apply; use kubectl apply without", id="server-side-apply"),
-        pytest.param("PATCH", {"content_type": "application/json-patch+json"}, 415, "has no JSON patch; use kubectl patch --type=merge", id="json-patch"),
-        pytest.param("GET", {"labelSelector": "a>1"}, 400, "selector requirement on 'a>1'", id="bounds-in-selectors"),
-        pytest.param("GET", {"resourceVersion": 1, "resourceVersionMatch": "Exact"}, 400, "'Exact' - at `$.resourceVersionMatch`", id="exact-lists"),
-        pytest.param("GET", {"continue": "x"}, 400, "sends whole lists", id="pages"),
-        pytest.param("GET", {"accept": "application/yaml"}, 406, "accepted: application/json", id="yaml"),
-        pytest.param("POST", {"content_type": "application/yaml"}, 415, "accepted media types include: application/json", id="yaml-bodies"),
-        pytest.param("POST", {"dryRun": "All"}, 400, "no dry run; leave out --dry-run=server", id="dry-runs"),
-        pytest.param("DELETE", {"dryRun": "All"}, 400, "no dry run; leave out --dry-run=server", id="dry-runs-of-deletions"),
-        pytest.param("DELETE", {"propagationPolicy": "Orphan"}, 400, "'Orphan' - at `$.propagationPolicy`; this playground's", id="orphans"),
-        pytest.param("DELETE", {"orphanDependents": "true"}, 400, "`$.orphanDependents`; this playground's", id="orphans-of-old"),
-        pytest.param("DELETE", {"path": ""}, 405, "does not allow this method", id="deletions-of-collections"),
-        pytest.param("PUT", {}, 404, "not found", id="creations-by-put"),
-        pytest.param("GET", {"path": "p/log", "sinceSeconds": 5}, 400, "use container, follow, previous and tailLines", id="options-of-logs"),
-    ],
-)  # fmt: skip
+REFUSED = load_table(Path(__file__).parents[2] / "data" / "refused.yaml", {})
+
+
+@pytest.mark.parametrize(("method", "options", "code", "sentence"), REFUSED.values(), ids=REFUSED)
 async def test_what_is_outside_of_the_subset_is_refused_with_a_sentence(
     api: Api, method: str, options: dict[str, str], code: int, sentence: str
 ) -> None:
+    options = dict(options)
     name = options.pop("path", "p" if method in ("PATCH", "PUT", "DELETE") else "")
     body = {"PUT": pod("p"), "GET": None, "DELETE": None}.get(method, {})
     refused = await api.send(method, api.path("pods", name), body, **options)

@@ -10,6 +10,7 @@ from support import programs
 from support.pages import ROOT, Block, block, blocks_of
 from support.playground import ControlledPlayground, stopped
 from support.programs import ALONE
+from support.tables import load_table
 from support.target import annotations, condition, labels, marker_path, pod_path
 from support.wire import Json, typed
 
@@ -54,78 +55,26 @@ async def test_a_scale_in_deletes_the_idle_game_server_first(
     assert await ns.pod_names(1) == [first]
 
 
-ROLE, STORE, MODEL = "db.example.com/role", "store.example.com/role", "inference.example.com/model"
-LICENCE, DAYS = "licence.example.com/state", "licence.example.com/days"
-EVICT, DISRUPT = "cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"
-
-# heading, container, file, the marks that each pod starts with, and steps: pod, new text of its file (None: without it), its marks
-RECIPES: dict[str, tuple[str, str, str, Json, list[tuple[str, str | None, Json]]]] = {
-    "the-role-label-follows-the-primary": (
-        "Primary and secondary: route writes, update the primary last", "db", "role",
-        {"db-0": {ROLE: "secondary"}, "db-1": {ROLE: "secondary"}},
-        [
-            ("db-0", "primary\n", {ROLE: "primary"}),
-            ("db-0", "secondary\n", {ROLE: "secondary"}),
-            ("db-1", "primary\n", {ROLE: "primary"}),
-        ],
-    ),
-    "the-number-of-players-is-the-deletion-cost": (
-        "Players: the number itself as deletion cost", "server", "players",
-        {"lobby": {COST: "0"}},
-        [
-            ("lobby", "7\n", {COST: "7"}),
-            ("lobby", "starting\n", {COST: "1000"}),
-            ("lobby", "3\n", {COST: "3"}),
-            ("lobby", "99999999999\n", {COST: "1000"}),
-        ],
-    ),
-    "the-role-comes-from-the-output": (
-        "Role from the output, with a policy for Unknown", "store", "status",
-        {"store": {STORE: "replica"}},
-        [
-            ("store", "role: primary\n", {STORE: "primary"}),
-            ("store", None, {STORE: "none"}),
-        ],
-    ),
-    "the-loaded-model-is-a-label-and-an-annotation": (
-        "Loaded model: route requests to it", "server", "model",
-        {"inference": {MODEL: "small-8b", f"annotation {MODEL}": "example/small-8b"}},
-        [("inference", None, {MODEL: None, f"annotation {MODEL}": None})],
-    ),
-    "the-licence-has-three-states": (
-        "Licence: three states on one label", "app", "licence",
-        {"app": {LICENCE: "valid"}},
-        [
-            ("app", "licence=grace days=3\n", {LICENCE: "grace", DAYS: "3"}),
-            ("app", "licence=expired days=2\n", {LICENCE: "expired", DAYS: "2"}),
-            ("app", "licence=none days=1\n", {LICENCE: None, DAYS: "1"}),
-        ],
-    ),
-    "a-busy-pod-blocks-eviction-until-it-is-done": (
-        "Busy pods: no eviction by autoscalers", "worker", "job",
-        {"worker": {EVICT: "false", DISRUPT: "true"}},
-        [("worker", None, {EVICT: None, DISRUPT: None})],
-    ),
-}  # fmt: skip
+RECIPES = load_table(ROOT / "test" / "data" / "recipes.yaml", {})
 
 
 @pytest.mark.parametrize("name", RECIPES)
 async def test_the_marks_follow_the_file_of_the_pod(ns: UsageNamespace, name: str) -> None:
-    heading, container, file, first, steps = RECIPES[name]
+    row = RECIPES[name]
 
     async def gets(pod: str, wanted: Json) -> None:
         await ns.shows(pod, lambda it: {key: marks(it).get(key) for key in wanted} == wanted)
 
-    await apply(ns, recipe(heading))
-    for pod, wanted in first.items():
+    await apply(ns, recipe(row["heading"]))
+    for pod, wanted in row["first"].items():
         await gets(pod, wanted)
-    for pod, text, wanted in steps:
-        path = ns.folder(pod, container) / file
-        if text is None:
+    for step in row["steps"]:
+        path = ns.folder(step["pod"], row["container"]) / row["file"]
+        if step["text"] is None:
             path.unlink()
         else:
-            write_at_once(path, text)
-        await gets(pod, wanted)
+            write_at_once(path, step["text"])
+        await gets(step["pod"], step["marks"])
 
 
 def marks(pod: Json) -> Json:
