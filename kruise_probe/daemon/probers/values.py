@@ -32,7 +32,7 @@ _LISTED: Final = 2
 _BEFORE_EXEMPLAR: Final = re.compile(rb'[^{#]*+(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*+")*+\})?+[^#]*+')
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _NAME: Final = re.compile(
-    rb'^[ \t]*+(?:\{[ \t]*+"((?:[^"\\\n]|\\.)*+)"|([^#\s{"][^\s{"]*+))', re.MULTILINE
+    rb'^[ \t]*+(?:\{[ \t]*+"((?:[^"\\\n]|\\.)*+)"|([^#\s{"][^\s{"]*+)(?=[{ \t]))', re.MULTILINE
 )
 """The name at the begin of a line that is a sample; in braces it is quoted."""
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,64}(?:[.][0-9]{1,64})?(?:[eE][+-]?[0-9]{1,2})?")
