@@ -25,7 +25,11 @@ def attempt_lines(view: AttemptsView, terminal: Terminal) -> Iterator[str]:
         yield from _attempt_lines(name, attempt, terminal)
 
 
-def _attempt_lines(name: str, attempt: AttemptView, terminal: Terminal) -> Iterator[str]:
+def _attempt_lines(
+    name: str,
+    attempt: AttemptView,
+    terminal: Terminal,
+) -> Iterator[str]:
     line = f"  {terminal.paint(name, 'strong')}  {terminal.paint(attempt.state, attempt.state)}"
     if attempt.duration_seconds is not None:
         line += f" in {attempt.duration_seconds:.2f}s"

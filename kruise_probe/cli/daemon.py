@@ -145,7 +145,11 @@ def _runtime_problem(containers: ContainerWatcher) -> str | None:
     return containers.problem or "the containers of this node are not listed yet"
 
 
-async def _run_probes(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessContext) -> None:
+async def _run_probes(
+    flags: DaemonFlags,
+    runtime: NodeRuntime,
+    context: ProcessContext,
+) -> None:
     client = RestClient(
         config=context.config,
         field_manager=DAEMON_FIELD_MANAGER,

@@ -82,7 +82,11 @@ async def _explain(flags: ExplainFlags, reader: Reader) -> list[ExplanationView]
     return [explanation(snapshot, pod, notes, others=others) for pod in found]
 
 
-def _select(snapshot: Snapshot, flags: ExplainFlags, namespace: str) -> list[SeenPod]:
+def _select(
+    snapshot: Snapshot,
+    flags: ExplainFlags,
+    namespace: str,
+) -> list[SeenPod]:
     """The pods to explain: the named ones, or those that the selector matches.
 
     Raises:

@@ -1,7 +1,6 @@
 """The text output of `explain`. Pure."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from kruise_probe.cli.paragraphs import (
     foreign_marks,
@@ -14,11 +13,6 @@ from kruise_probe.cli.terminal import Cell, Terminal
 from kruise_probe.inspection.explanation import ExplanationView, TraceView
 from kruise_probe.inspection.link import Link, LinkState, address_of
 
-LAST_RESULT: Final = "last result"
-STILL_SET: Final = "still set"
-NOT_A_RESULT: Final = "not a result"
-"""Instead of the name of a link; it has no state of its own."""
-
 
 def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
     """The explanation of one pod; `wide` shows every link, and beside the markers that select the pod all others, not only those with a typo."""
@@ -30,13 +24,21 @@ def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) 
     for marker in view.other_namespaces:
         text = f"PodProbeMarker {marker} has a selector for its labels, but a marker selects only pods of its own namespace"
         yield from terminal.paragraph(Cell(""), text, "  ")
-        yield from remedy_lines(f"create it in namespace {view.namespace}", terminal, "  ")
+        yield from remedy_lines(
+            f"create it in namespace {view.namespace}",
+            terminal,
+            "  ",
+        )
     for match in view.matching:
         yield ""
         name = Cell(f"{match.marker} ", "strong")
         yield from terminal.paragraph(name, f"selects it: {match.selector}")
         for trace in match.probes:
-            yield from terminal.paragraph(Cell(f"{trace.probe}  ", "strong"), trace.check, "  ")
+            yield from terminal.paragraph(
+                Cell(f"{trace.probe}  ", "strong"),
+                trace.check,
+                "  ",
+            )
             links = trace.links if wide else _folded(trace.links)
             yield from _link_lines([*links, *_last_result(trace)], terminal, "    ")
     unmatched = view.not_matching
@@ -62,11 +64,13 @@ def _last_result(trace: TraceView) -> Iterator[Link]:
     marks = ",".join(mark_texts(result))
     if result.state in ("Succeeded", "Failed"):
         text = f"{result.state}: {result.message}".rstrip(": ")
-        yield Link(LAST_RESULT, LinkState.OK, f"{text}; {marks}" if marks else text)
+        if marks:
+            text += f"; {marks}"
+        yield Link("last result", LinkState.NONE, text)
     elif marks:
-        yield Link(STILL_SET, LinkState.OK, marks)
+        yield Link("still set", LinkState.NONE, marks)
     if foreign := foreign_marks(result):
-        yield Link(NOT_A_RESULT, LinkState.OK, ", ".join(foreign))
+        yield Link("not a result", LinkState.NONE, ", ".join(foreign))
 
 
 def _folded(links: Sequence[Link]) -> list[Link]:
@@ -86,27 +90,34 @@ def _folded(links: Sequence[Link]) -> list[Link]:
     if not others:
         results = ("provider", "result", "condition", "marks")
         text = "; ".join(link.text for link in links if link.name in results)
-    folded = Link(plural(len(working), "link"), LinkState.OK, text, remedy=remedy)
+    folded = Link(
+        plural(len(working), "link"),
+        LinkState.OK,
+        text,
+        remedy=remedy,
+    )
     return [folded, *others]
 
 
-def _link_lines(links: Sequence[Link], terminal: Terminal, indent: str) -> Iterator[str]:
+def _link_lines(
+    links: Sequence[Link],
+    terminal: Terminal,
+    indent: str,
+) -> Iterator[str]:
     """State, name and text in columns; the remedy below."""
-    states = list(map(_shown_state, links))
-    state_width = max(map(len, states), default=0)
+    state_width = max((len(link.state) for link in links), default=0)
     name_width = max((len(link.name) for link in links), default=0)
     column = " " * (len(indent) + state_width + name_width + 4)
-    for state, link in zip(states, links, strict=True):
-        padding = " " * (state_width - len(state))
-        text = f"{link.text} ({link.reason})" if link.reason else link.text
+    for link in links:
+        state = terminal.paint(link.state, link.state)
+        padding = " " * (state_width - len(link.state))
+        text = link.text
+        if link.reason:
+            text += f" ({link.reason})"
         first, *rest = terminal.paragraph(Cell(""), text, column)
-        start = f"{indent}{terminal.paint(state, state)}{padding}  {link.name:<{name_width}}  "
+        start = f"{indent}{state}{padding}  {link.name:<{name_width}}  "
         yield f"{start}{first.removeprefix(column)}".rstrip()
         yield from rest
         yield from remedy_lines(link.remedy, terminal, column)
         if address := address_of(link.reason):
             yield f"{column}   {address}"
-
-
-def _shown_state(link: Link) -> str:
-    return "" if link.name in (LAST_RESULT, STILL_SET, NOT_A_RESULT) else link.state

@@ -24,7 +24,11 @@ class Gate(NamedTuple):
 
 PROBE_MARKERS: Final = Gate("PodProbeMarkerGate", default=True, stage="BETA")
 DAEMON: Final = Gate("KruiseDaemon", default=True, stage="BETA")
-SERVERLESS: Final = Gate("EnablePodProbeMarkerOnServerless", default=False, stage="ALPHA")
+SERVERLESS: Final = Gate(
+    "EnablePodProbeMarkerOnServerless",
+    default=False,
+    stage="ALPHA",
+)
 _KNOWN: Final = {gate.name: gate for gate in (PROBE_MARKERS, DAEMON, SERVERLESS)}
 _ALL_OF_STAGE: Final = {"ALPHA": "AllAlpha", "BETA": "AllBeta"}
 

@@ -47,11 +47,19 @@ def frame(finding: Finding, text: Sequence[str], terminal: Terminal) -> str:
         lines += _source_lines(source, finding.position, terminal)
     for title, part in (("field", finding.path), ("help", help)):
         if part:
-            lines += terminal.paragraph(Cell(f"= {title}: ", "strong"), part, f"{margin} ")
+            lines += terminal.paragraph(
+                Cell(f"= {title}: ", "strong"),
+                part,
+                f"{margin} ",
+            )
     return "\n".join([*lines, "", ""])
 
 
-def _source_lines(source: str, position: Position, terminal: Terminal) -> list[str]:
+def _source_lines(
+    source: str,
+    position: Position,
+    terminal: Terminal,
+) -> list[str]:
     """The line of the file, with carets below the word at the position."""
     number = str(position.line)
     start = position.column - 1

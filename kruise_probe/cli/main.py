@@ -67,7 +67,11 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_SHORT_HELP)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,
+        cmd_name: str,
+    ) -> click.Command | None:
         if cmd_name not in _SHORT_HELP:
             return None
         _import_structlog_without_rich()
@@ -260,7 +264,12 @@ def completions_for_kubectl(root: click.Command, arguments: Sequence[str]) -> st
     from click.shell_completion import ShellComplete  # lazy: only for shells
 
     *before, incomplete = arguments or [""]
-    completer = ShellComplete(root, {}, "kruise-probe", COMPLETE_VARIABLE)
+    completer = ShellComplete(
+        root,
+        {},
+        "kruise-probe",
+        COMPLETE_VARIABLE,
+    )
     text = ""
     directive = _NO_FILES
     for item in completer.get_completions(before, incomplete):

@@ -65,7 +65,11 @@ class ManagerFlags(SharedFlags):
     leader_election_namespace: str | None = _election(
         "Namespace of the Lease.", OPTIONAL_NAMESPACE, show_default="the system namespace"
     )
-    leader_election_id: str = _election("Name of the Lease.", OBJECT_NAME, LEADER_ELECTION_ID)
+    leader_election_id: str = _election(
+        "Name of the Lease.",
+        OBJECT_NAME,
+        LEADER_ELECTION_ID,
+    )
     leader_election_lease_duration: float = _election(
         "How long a standby waits after the last renewal before it takes over.", DURATION, "15s"
     )
@@ -101,8 +105,16 @@ class ManagerFlags(SharedFlags):
         DURATION,
         "10s",
     )
-    podprobemarker_workers: int = _reconciling("Concurrent reconciles of markers.", number(1), 4)
-    nodepodprobe_workers: int = _reconciling("Concurrent reconciles of nodes.", number(1), 48)
+    podprobemarker_workers: int = _reconciling(
+        "Concurrent reconciles of markers.",
+        number(1),
+        4,
+    )
+    nodepodprobe_workers: int = _reconciling(
+        "Concurrent reconciles of nodes.",
+        number(1),
+        48,
+    )
     rest_config_qps: float = cluster_flag(
         "Maximum requests per second to the API server; 0 for no limit.", RATE, "0"
     )

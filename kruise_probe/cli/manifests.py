@@ -36,7 +36,11 @@ class ManifestFlags(Install):
     json_schema: bool = switch(
         "Print only the JSON Schema of PodProbeMarker, which editors use for completion and checks."
     )
-    namespace: str = _both("Namespace of manager and daemon.", NAMESPACE, SYSTEM_NAMESPACE)
+    namespace: str = _both(
+        "Namespace of manager and daemon.",
+        NAMESPACE,
+        SYSTEM_NAMESPACE,
+    )
     image: str = _both("Image of manager and daemon.", default=DEFAULT_IMAGE)
     image_pull_policy: str = _both(
         "Pull policy of the image; Never for an image that was loaded onto the nodes.",

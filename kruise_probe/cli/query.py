@@ -148,11 +148,19 @@ class QueryFlags:
         "Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config, then the pod's own service account.",
         click.Path(dir_okay=False),
     )
-    context: str = _connection("Context of the kubeconfig.", default="", show_default="current")
+    context: str = _connection(
+        "Context of the kubeconfig.",
+        default="",
+        show_default="current",
+    )
     cluster: str = _connection(
         "Cluster of the kubeconfig.", default="", show_default="of the context"
     )
-    user: str = _connection("User of the kubeconfig.", default="", show_default="of the context")
+    user: str = _connection(
+        "User of the kubeconfig.",
+        default="",
+        show_default="of the context",
+    )
     as_user: str = _connection(
         "User to impersonate.",
         IMPERSONATED,
@@ -237,7 +245,13 @@ class SelectingFlags(QueryFlags):
     )
 
 
-def _name_argument(metavar: str, hint: str, *, kinds: Collection[str], **attributes: Any) -> Any:
+def _name_argument(
+    metavar: str,
+    hint: str,
+    *,
+    kinds: Collection[str],
+    **attributes: Any,
+) -> Any:
     """An argument of names, also as `KIND/NAME`, as kubectl accepts them; `hint` says what to do about another kind.
 
     `kinds` as `kubectl get` accepts them, also with `.apps.kruise.io`.

@@ -43,7 +43,12 @@ class StatusFlags(SelectingFlags):
     markers: tuple[str, ...] = marker_argument(
         "[MARKER]...", "status takes markers; for a pod run: kruise-probe explain POD", nargs=-1
     )
-    output: str = output_flag("table", "wide", "json", "yaml")
+    output: str = output_flag(
+        "table",
+        "wide",
+        "json",
+        "yaml",
+    )
     all_namespaces: bool = switch("Read all namespaces.", names=("-A", "--all-namespaces"))
     watch: bool = switch("Continue and show every change.", names=("-w", "--watch"))
 
@@ -148,7 +153,11 @@ async def _watch(flags: StatusFlags, reader: Reader, first: Snapshot) -> int:
     return 0
 
 
-async def _show_screen(current: GetView, changed: asyncio.Event, flags: StatusFlags) -> None:
+async def _show_screen(
+    current: GetView,
+    changed: asyncio.Event,
+    flags: StatusFlags,
+) -> None:
     """Draw until the key q, or until cancelled.
 
     Raises:
@@ -173,7 +182,12 @@ async def _show_screen(current: GetView, changed: asyncio.Event, flags: StatusFl
                 while not ended:
                     changed.clear()
                     pressed.clear()
-                    text = screen_text(current(), Terminal.of_stdout(), scroll, wide=wide)
+                    text = screen_text(
+                        current(),
+                        Terminal.of_stdout(),
+                        scroll,
+                        wide=wide,
+                    )
                     _draw("\x1b[H" + text.replace("\n", "\x1b[K\r\n") + "\x1b[K\x1b[J")
                     await _wait_for_update(changed, pressed)
         finally:
@@ -192,7 +206,11 @@ def _draw(text: str) -> None:
     sys.stdout.flush()
 
 
-async def _print_changes(current: GetView, changed: asyncio.Event, flags: StatusFlags) -> NoReturn:
+async def _print_changes(
+    current: GetView,
+    changed: asyncio.Event,
+    flags: StatusFlags,
+) -> NoReturn:
     """Print every change until cancelled; a new time alone is no change. JSON is one line per change."""
     shown: StatusView | None = None
     while True:

@@ -33,14 +33,24 @@ HINT: Final = "hint"
 """Instead of a severity: the probe works, and its result has a known cause."""
 
 
-def status_lines(view: StatusView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
+def status_lines(
+    view: StatusView,
+    terminal: Terminal,
+    *,
+    wide: bool,
+) -> Iterator[str]:
     """The problems and results of all markers."""
     now = time_of(view)
     yield from note_lines(view.notes, terminal)
     for number, marker in enumerate(view.markers):
         if number and (marker.problems or marker.pods):
             yield ""
-        yield from _marker_lines(marker, terminal, now, wide=wide)
+        yield from _marker_lines(
+            marker,
+            terminal,
+            now,
+            wide=wide,
+        )
 
 
 def time_of(view: StatusView) -> datetime:
@@ -73,7 +83,12 @@ def _marker_lines(
     yield from pod_table(marker, terminal, now, wide=wide)
 
 
-def title_lines(marker: MarkerView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
+def title_lines(
+    marker: MarkerView,
+    terminal: Terminal,
+    *,
+    wide: bool,
+) -> Iterator[str]:
     name = Cell(f"{marker.namespace}/{marker.name}  ", "strong")
     pods = counts_text(marker.counts, len(marker.pods))
     yield from terminal.paragraph(name, f"{marker.selector}  {pods}")

@@ -163,7 +163,12 @@ async def _try(
     for marker in _chosen(name, snapshot, pod):
         contexts += contexts_of(snapshot, pod, marker)
     results = await _run_all(reader.client, contexts)
-    return attempts_view(snapshot, pod, results, reader.notes)
+    return attempts_view(
+        snapshot,
+        pod,
+        results,
+        reader.notes,
+    )
 
 
 def _applied(

@@ -23,7 +23,13 @@ LEAST_POD_LINES: Final = 6
 """The title of a marker in two lines, the heading of its table, and three rows."""
 
 
-def screen_text(view: StatusView, terminal: Terminal, scroll: Scroll, *, wide: bool) -> str:
+def screen_text(
+    view: StatusView,
+    terminal: Terminal,
+    scroll: Scroll,
+    *,
+    wide: bool,
+) -> str:
     """What `--watch` draws: a header, and markers with problems first, broken ones before waiting ones.
 
     Without room for all of it, problems come before pods, and both scroll.
@@ -37,7 +43,12 @@ def screen_text(view: StatusView, terminal: Terminal, scroll: Scroll, *, wide: b
         return "\n".join([*lines, *whole])
     problems = list(_problems_of_all(ordered, terminal))
     pods = list(_pods_of_all(shown, terminal, wide=wide))
-    first, second = scroll.windows(problems, pods, room - 2, least=LEAST_POD_LINES)
+    first, second = scroll.windows(
+        problems,
+        pods,
+        room - 2,
+        least=LEAST_POD_LINES,
+    )
     if first:
         lines += [*first, ""]
     lines += second
@@ -58,12 +69,22 @@ def _problems_of_all(markers: Sequence[MarkerView], terminal: Terminal) -> Itera
         yield from problem_lines(found, terminal)
 
 
-def _pods_of_all(view: StatusView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
+def _pods_of_all(
+    view: StatusView,
+    terminal: Terminal,
+    *,
+    wide: bool,
+) -> Iterator[str]:
     """All markers with their pods, without their problems."""
     now = time_of(view)
     for marker in view.markers:
         yield from title_lines(marker, terminal, wide=wide)
-        yield from pod_table(marker, terminal, now, wide=wide)
+        yield from pod_table(
+            marker,
+            terminal,
+            now,
+            wide=wide,
+        )
 
 
 def _urgency(marker: MarkerView) -> str:

@@ -6,10 +6,8 @@ cannot run, its message is that of the broken link of `explain`.
 The structs are the format of `-o json`; the same rule of compatibility as in `status` applies.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
-
-import msgspec
 
 from kruise_probe.api.errors import first_line
 from kruise_probe.api.names import FIELD_REASONS, REASON_NO_ROOM
@@ -100,7 +98,12 @@ class TrialResult(NamedTuple):
 
 
 def not_run(message: str, remedy: str = "") -> TrialResult:
-    return TrialResult(ProbeState.UNKNOWN, message, ran=False, remedy=remedy)
+    return TrialResult(
+        ProbeState.UNKNOWN,
+        message,
+        ran=False,
+        remedy=remedy,
+    )
 
 
 def blocking_link(context: ProbeContext) -> Link | None:
@@ -124,7 +127,20 @@ def _attempt_view(context: ProbeContext, result: TrialResult) -> AttemptView:
     seconds = result.duration_seconds
     if seconds is not None:
         seconds = round(seconds, 3)
-    view = AttemptView(
+    claim = context.claim
+    notes = [f"{conflict}; that probe writes it" for conflict in context.conflicts]
+    reported = ContainerProbeState(context.name, result.state, message=result.message)
+    wanted = context.wanted_in(result.state) or {}
+    invalid: list[str] = []
+    if result.ran:
+        invalid = invalid_values(wanted, reported)
+        notes += _notes_on(result, invalid)
+    condition_type = ""
+    values: list[Value] = []
+    if result.ran and claim is not None and not (claim.paused or context.pod.paused):
+        condition_type = claim.condition_type
+        values = values_of(wanted, reported)
+    return AttemptView(
         marker=context.marker.key.name,
         probe=context.probe.name,
         container_name=context.probe.container_name,
@@ -132,56 +148,30 @@ def _attempt_view(context: ProbeContext, result: TrialResult) -> AttemptView:
         state=result.state,
         message=result.message,
         duration_seconds=seconds,
-        pod_condition_type="",
-        condition_status="",
-        labels={},
-        annotations={},
-        remedy=_remedy(context, result),
-        notes=[f"{conflict}; that probe writes it" for conflict in context.conflicts],
-    )
-    if result.ran:
-        view.notes.extend(_notes_on(context, result))
-    if (
-        result.ran
-        and context.claim is not None
-        and not (context.claim.paused or context.pod.paused)
-    ):
-        return _with_marks(view, context, result, context.claim.condition_type)
-    return view
-
-
-def _with_marks(
-    view: AttemptView, context: ProbeContext, result: TrialResult, condition_type: str
-) -> AttemptView:
-    """The view with what the manager would write: values first, then the keys that it removes."""
-    marks: dict[str, dict[str, str | None]] = {"labels": {}, "annotations": {}}
-    removed = []
-    for value in _values(context, result):
-        if value.value is not None:
-            marks[value.mark.field][value.mark.name] = value.value
-        elif context.pod.has(value.mark):
-            removed.append(value.mark)
-    for mark in removed:
-        marks[mark.field][mark.name] = None
-    return msgspec.structs.replace(
-        view,
         pod_condition_type=condition_type,
         condition_status=CONDITION_STATUS[result.state] if condition_type else "",
-        **marks,
+        labels=_marks(values, context.pod, "labels"),
+        annotations=_marks(values, context.pod, "annotations"),
+        remedy=_remedy(context, result, invalid),
+        notes=notes,
     )
 
 
-def _values(context: ProbeContext, result: TrialResult) -> list[Value]:
-    wanted = context.wanted_in(result.state)
-    return values_of(wanted, _state_of(context, result)) if wanted is not None else []
+def _marks(values: Iterable[Value], pod: SeenPod, field: str) -> dict[str, str | None]:
+    """What the manager would write: values first, then the keys that it removes."""
+    written: dict[str, str | None] = {}
+    removed: dict[str, str | None] = {}
+    for mark, value, _ in values:
+        if mark.field != field:
+            continue
+        if value is not None:
+            written[mark.name] = value
+        elif pod.has(mark):
+            removed[mark.name] = None
+    return written | removed
 
 
-def _state_of(context: ProbeContext, result: TrialResult) -> ContainerProbeState:
-    """The result as the daemon would report it."""
-    return ContainerProbeState(context.name, result.state, message=result.message)
-
-
-def _remedy(context: ProbeContext, result: TrialResult) -> str:
+def _remedy(context: ProbeContext, result: TrialResult, invalid: Sequence[str]) -> str:
     """What to do about the result: of a probe that could not run, or of one whose cause is known."""
     if result.remedy or not result.ran:
         return result.remedy
@@ -192,19 +182,14 @@ def _remedy(context: ProbeContext, result: TrialResult) -> str:
         return hint
     if context.conflicts:
         return remedy_of(CLAIMED_BY_ANOTHER)
-    return remedy_of(VALUE_INVALID) if _invalid_values(context, result) else ""
+    return remedy_of(VALUE_INVALID) if invalid else ""
 
 
-def _invalid_values(context: ProbeContext, result: TrialResult) -> list[str]:
-    wanted = context.wanted_in(result.state)
-    return invalid_values(wanted, _state_of(context, result)) if wanted is not None else []
-
-
-def _notes_on(context: ProbeContext, result: TrialResult) -> Iterator[str]:
+def _notes_on(result: TrialResult, invalid: Sequence[str]) -> Iterator[str]:
     """Marks without a valid value in the message, and what a command printed to stderr although it succeeded."""
     if result.found:
         yield result.found
-    yield from _invalid_values(context, result)
+    yield from invalid
     if result.stderr:  # the exit code of a shell is that of its last program only
         text = first_line(" ".join(result.stderr.split()))
         yield f"the command succeeded, but stderr is not empty: {text}"

@@ -114,7 +114,12 @@ def _unmatched(snapshot: Snapshot, marker: CompiledMarker, pod: SeenPod) -> Unma
     if labels and not snapshot.matching.pods_of(marker):
         remedy = remedy_of("NoPods", namespace=pod.namespace, labels=labels)
     why = why_not(selector, pod.labels)
-    return UnmatchedView(marker.key.name, selector_text(selector), why, remedy)
+    return UnmatchedView(
+        marker.key.name,
+        selector_text(selector),
+        why,
+        remedy,
+    )
 
 
 def _elsewhere(pod: SeenPod, others: Iterable[PodProbeMarker]) -> list[str]:
@@ -128,20 +133,13 @@ def _summary(traces: Sequence[ProbeTrace]) -> str:
     """A probe works if all of its links are OK, whether its result is Succeeded or Failed."""
     if not traces:
         return "no PodProbeMarker selects this pod"
-    working = 0
-    paused = 0
-    states: Counter[str] = Counter()
-    for trace in traces:
-        if trace.end is not None:
-            paused += trace.end.reason == REASON_PAUSED
-            continue
-        working += 1
-        if trace.context.result is not None:
-            states[trace.context.result.state] += 1
-    verb = "works" if working == 1 else "work"
-    text = f"{working} of {len(traces)} probes {verb}"
-    if paused:
+    working = [trace.context.state for trace in traces if trace.end is None]
+    ends = [trace.end.reason for trace in traces if trace.end is not None]
+    verb = "works" if len(working) == 1 else "work"
+    text = f"{len(working)} of {len(traces)} probes {verb}"
+    if paused := ends.count(REASON_PAUSED):
         text += f", {paused} paused"
+    states = Counter(filter(None, working))
     if states:
         counts = [f"{states[state]} {state}" for state in sorted(states, reverse=True)]
         text += f" ({', '.join(counts)})"

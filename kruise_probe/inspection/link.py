@@ -94,11 +94,12 @@ def address_of(reason: str) -> str:
 
 
 class LinkState(StrEnum):
-    """A waiting link resolves by itself; a broken one needs action."""
+    """A waiting link resolves by itself; a broken one needs action. NONE: it is no link, but what the pod shows otherwise."""
 
     OK = "ok"
     WAITING = "waiting"
     BROKEN = "broken"
+    NONE = ""
 
 
 class Link(JsonView, frozen=True):
@@ -133,7 +134,13 @@ def link_of(name: str, found: Found, **names: str) -> Link:
         return Link(name, LinkState.OK, text, remedy=remedy)
     entry = reason_table().get(reason, _NO_ENTRY)
     state = LinkState.WAITING if waits or entry.waits else LinkState.BROKEN
-    return Link(name, state, text, reason, remedy or remedy_of(reason, **names))
+    return Link(
+        name,
+        state,
+        text,
+        reason,
+        remedy or remedy_of(reason, **names),
+    )
 
 
 def of_limit(left_out: LeftOut) -> Found:

@@ -282,7 +282,12 @@ def _why_invalid(source: FromMessage) -> str:
     return f"regex '{source.pattern}' finds no valid value in the message"
 
 
-def _behind(context: ProbeContext, result: ContainerProbeState, reason: str, text: str) -> Found:
+def _behind(
+    context: ProbeContext,
+    result: ContainerProbeState,
+    reason: str,
+    text: str,
+) -> Found:
     """Why the pod does not show the result yet: the manager needs a moment, or what the marker's status reports, or `reason`."""
     snapshot = context.snapshot
     if snapshot.is_recent(result.last_transition_time, context.source.metadata.creation_timestamp):
@@ -291,7 +296,12 @@ def _behind(context: ProbeContext, result: ContainerProbeState, reason: str, tex
         text += f". The manager has not written this result yet ({age} s)"
         return Found(text, "ResultNew")
     pod = str(context.pod.key)
-    report = context.reported(pod, "PodNotMarked", CHANGED_BY_ADMISSION, CHANGED_BY_ANOTHER)
+    report = context.reported(
+        pod,
+        "PodNotMarked",
+        CHANGED_BY_ADMISSION,
+        CHANGED_BY_ANOTHER,
+    )
     if report is None:
         return Found(text, reason)
     return Found(f"{text}; the marker's status says: {report.message}", report.reason)

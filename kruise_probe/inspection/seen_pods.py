@@ -146,4 +146,11 @@ def _why_unscheduled(conditions: Iterable[PodCondition]) -> str:
     return ""
 
 
-SEEN_PODS: Final = Resource("", "v1", "pods", "Pod", wire=msgspec.Raw, project=_project)
+SEEN_PODS: Final = Resource(
+    "",
+    "v1",
+    "pods",
+    "Pod",
+    wire=msgspec.Raw,
+    project=_project,
+)

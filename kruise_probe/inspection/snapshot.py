@@ -159,7 +159,13 @@ class Snapshot:
                 )
         return found
 
-    def _has_expired(self, node: str, renewal: Renewal, *, reported: bool) -> bool:
+    def _has_expired(
+        self,
+        node: str,
+        renewal: Renewal,
+        *,
+        reported: bool,
+    ) -> bool:
         """Whether the daemon is silent.
 
         An expired stamp alone proves nothing if the node's clock is behind. A manager that leads has seen the renewals, so

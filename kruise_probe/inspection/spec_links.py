@@ -99,7 +99,12 @@ def container_link(context: ProbeContext) -> Found:
         code = pod.exit_codes[name]
         text = f"container {name} has finished with exit code {code}, and its restart policy does not restart it"
         if not code:
-            return Found(text, REASON_CONTAINER_FINISHED, "nothing: it completed", waits=True)
+            return Found(
+                text,
+                REASON_CONTAINER_FINISHED,
+                "nothing: it completed",
+                waits=True,
+            )
         return Found(text, REASON_CONTAINER_FINISHED)
     if name in pod.stopped:
         reason = "ContainerNotRunning" if name in pod.ran else "ContainerNotCreated"

@@ -100,7 +100,12 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
         pods.append(view)
         if is_probed(pod):
             counted.append(view.results)
-        problems += _pod_problems(snapshot, pod, traces, not_of_pods)
+        problems += _pod_problems(
+            snapshot,
+            pod,
+            traces,
+            not_of_pods,
+        )
     found = {problem.link for problem in problems}
     problems += map(_problem, _reported_links(snapshot, marker, found))
     if not pods and compiled.selector.requirements and not marker.deleting:
@@ -137,14 +142,22 @@ def _roles(traces: Iterable[ProbeTrace]) -> list[RoleView]:
             role.holders.append(pod.name)
             if result := context.result:
                 since = result.last_transition_time or ""
-                role = msgspec.structs.replace(role, since=since, epoch=result.epoch)
+                role = msgspec.structs.replace(
+                    role,
+                    since=since,
+                    epoch=result.epoch,
+                )
         elif context.state == ProbeState.SUCCEEDED:
             role.held_off.append(pod.name)
         roles[probe, group] = role
     return [roles[key] for key in sorted(roles)]
 
 
-def _problem(link: Link, pod: SeenPod | None = None, probe: str = "") -> ProblemView:
+def _problem(
+    link: Link,
+    pod: SeenPod | None = None,
+    probe: str = "",
+) -> ProblemView:
     name = "" if pod is None else pod.name
     node = "" if pod is None else pod.node
     return ProblemView(
@@ -178,10 +191,19 @@ def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Link:
     closest = min(pods, key=lambda pod: distance(selector, pod.labels))
     text += f"; closest is pod {closest.name}: {why_not(selector, closest.labels)}"
     labels = corrected(selector, closest.labels) or PLACEHOLDERS["labels"]
-    return link_of("selector", Found(text, "NoPods"), namespace=namespace, labels=labels)
+    return link_of(
+        "selector",
+        Found(text, "NoPods"),
+        namespace=namespace,
+        labels=labels,
+    )
 
 
-def _reported_links(snapshot: Snapshot, marker: PodProbeMarker, found: set[str]) -> Iterator[Link]:
+def _reported_links(
+    snapshot: Snapshot,
+    marker: PodProbeMarker,
+    found: set[str],
+) -> Iterator[Link]:
     """Problems from the marker's conditions, unless a link that was found reports the same problem.
 
     A marker's status may be one second old, so nodes that are behind are found in NodePodProbes if these can be read.
@@ -237,7 +259,11 @@ _NOT_OF_PODS: Final = frozenset({MARKER_DELETING, "PodFinished", "PodTerminating
 """ResultNew: the manager needs a moment for each result, so a probe that changes often would be reported all the time."""
 
 
-def _pod_view(pod: SeenPod, traces: Sequence[ProbeTrace], marker: CompiledMarker) -> PodView:
+def _pod_view(
+    pod: SeenPod,
+    traces: Sequence[ProbeTrace],
+    marker: CompiledMarker,
+) -> PodView:
     return PodView(
         name=pod.name,
         uid=pod.uid,
@@ -319,7 +345,11 @@ def _shown_result(trace: ProbeTrace) -> ContainerProbeState:
     return _unknown(result, message, since)
 
 
-def _unknown(result: ContainerProbeState, message: str, since: str | None) -> ContainerProbeState:
+def _unknown(
+    result: ContainerProbeState,
+    message: str,
+    since: str | None,
+) -> ContainerProbeState:
     return msgspec.structs.replace(
         result, state=ProbeState.UNKNOWN, message=message, last_transition_time=since
     )
@@ -355,7 +385,13 @@ def _counts(pods: Collection[Sequence[ResultView]]) -> CountsView:
         elif ProbeState.UNKNOWN not in states:
             pending += 1
     unknown = len(pods) - failed - succeeded
-    return CountsView(len(pods), succeeded, failed, unknown, pending)
+    return CountsView(
+        len(pods),
+        succeeded,
+        failed,
+        unknown,
+        pending,
+    )
 
 
 def _probe_view(probe: PodContainerProbe) -> ProbeView:

@@ -35,7 +35,11 @@ class ProbeTrace(NamedTuple):
         return None if last.state is LinkState.OK else last
 
 
-def traces_of(snapshot: Snapshot, pod: SeenPod, marker: CompiledMarker) -> list[ProbeTrace]:
+def traces_of(
+    snapshot: Snapshot,
+    pod: SeenPod,
+    marker: CompiledMarker,
+) -> list[ProbeTrace]:
     """The traces of all probes of a marker that selects the pod, in the marker's order."""
     return [
         ProbeTrace(context, tuple(_links(context)))
@@ -43,7 +47,11 @@ def traces_of(snapshot: Snapshot, pod: SeenPod, marker: CompiledMarker) -> list[
     ]
 
 
-def contexts_of(snapshot: Snapshot, pod: SeenPod, marker: CompiledMarker) -> list[ProbeContext]:
+def contexts_of(
+    snapshot: Snapshot,
+    pod: SeenPod,
+    marker: CompiledMarker,
+) -> list[ProbeContext]:
     """What the links of each probe of a marker are computed from, in the marker's order."""
     source = snapshot.sources[marker.key]
     markers = snapshot.matching.markers_of(pod)
@@ -58,7 +66,12 @@ def contexts_of(snapshot: Snapshot, pod: SeenPod, marker: CompiledMarker) -> lis
     unsupported = unsupported_on_virtual_nodes([marker])
     if not virtual:
         view = snapshot.node_index.view(pod.node)
-        unsupported = unsupported_on(pod, [marker], view, is_altered=False)
+        unsupported = unsupported_on(
+            pod,
+            [marker],
+            view,
+            is_altered=False,
+        )
         results = snapshot.node_index.states_of(pod, ())
         planned = [probe.name for probe in entry.probes] if entry is not None else []
         no_room = reported_without_room(pod, markers, planned)

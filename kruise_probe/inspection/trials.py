@@ -188,7 +188,12 @@ async def forwarder_to(client: RestClient, pod: NamespacedName) -> AsyncIterator
     """A forwarder. At the end its port-forwards are cancelled; its ends of the sockets and an unused one are closed."""
     with contextlib.ExitStack() as sockets:
         async with asyncio.TaskGroup() as group:
-            forwarder = Forwarder(client, pod, group, sockets)
+            forwarder = Forwarder(
+                client,
+                pod,
+                group,
+                sockets,
+            )
             try:
                 yield forwarder
             finally:
@@ -196,7 +201,11 @@ async def forwarder_to(client: RestClient, pod: NamespacedName) -> AsyncIterator
                     task.cancel()
 
 
-async def _receive(tunnel: _Tunnel, ours: socket.socket, port: ForwardedPort) -> None:
+async def _receive(
+    tunnel: _Tunnel,
+    ours: socket.socket,
+    port: ForwardedPort,
+) -> None:
     """Copy what the pod sends until it ends the connection. The prober then reads an end of file."""
     loop = asyncio.get_running_loop()
     with contextlib.suppress(OSError):  # the prober has closed its socket
@@ -292,7 +301,11 @@ async def run_probe(
             return result
         except CouldNotProbe as error:
             message = normalise_message(str(error))
-            return TrialResult(ProbeState.UNKNOWN, message, found=_nearest_names(entry, error))
+            return TrialResult(
+                ProbeState.UNKNOWN,
+                message,
+                found=_nearest_names(entry, error),
+            )
         except ForwardFailed as error:
             message = f"PortForwardFailed: {error}"
         except Forbidden as error:
@@ -314,7 +327,11 @@ async def _prepare(forwarder: Forwarder, probe: Probe, target: Target) -> None:
         await forwarder.prepare(address, wait_for_refusal=action is probe.tcp_socket)
 
 
-async def _attempt(prober: Prober, entry: ContainerProbe, target: Target) -> TrialResult:
+async def _attempt(
+    prober: Prober,
+    entry: ContainerProbe,
+    target: Target,
+) -> TrialResult:
     loop = asyncio.get_running_loop()
     began = loop.time()
     result = await prober.run(target)
@@ -322,7 +339,12 @@ async def _attempt(prober: Prober, entry: ContainerProbe, target: Target) -> Tri
     # A port-forward does not say when the connection was established.
     is_tcp = isinstance(entry.probe.handler, TCPSocketAction)
     seconds = None if is_tcp else loop.time() - began
-    return TrialResult(state, result.message, seconds, found=_found(entry, result))
+    return TrialResult(
+        state,
+        result.message,
+        seconds,
+        found=_found(entry, result),
+    )
 
 
 def _found(entry: ContainerProbe, result: ProbeResult) -> str:

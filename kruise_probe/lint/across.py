@@ -354,7 +354,11 @@ def share_pods(first: Selection, second: Selection) -> bool:
     return mine <= yours or yours <= mine or not first.certain.isdisjoint(second.certain)
 
 
-def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConflict) -> Finding:
+def _conflict(
+    marker: WrittenMarker,
+    owner: WrittenMarker,
+    conflict: ClaimConflict,
+) -> Finding:
     """The finding, where the probe names what it writes: in `labels`, in `label` of `fromMessage`, and so on."""
     kind = conflict.mark.kind
     named_in = "podConditionType" if kind == "condition type" else kind

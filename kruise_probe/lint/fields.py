@@ -185,7 +185,11 @@ def _meant_instead(
     """The end of the message about an unknown field."""
     if close := did_you_mean(key, properties) or _containing(key, properties):
         return f".{close}"
-    here = re.sub(r"\[[^\]]*\]", "[]", path)  # as the schema names it: spec.probes[].probe
+    here = re.sub(
+        r"\[[^\]]*\]",
+        "[]",
+        path,
+    )  # as the schema names it: spec.probes[].probe
     parents = [place for name, place in _places() if name == key and place != here]
     if len(parents) == 1:
         return f"; it belongs to {parents[0] or 'the top level'}: check the indentation"

@@ -238,7 +238,12 @@ class _Linter:
         if _changes_labels(source.name, root):
             self._mark_unclear(source.name)
         if any(any(_objects(item)) for item in items_of(root)):
-            flaw = Finding(root.position, "", Rule.SYNTAX, _LIST)
+            flaw = Finding(
+                root.position,
+                "",
+                Rule.SYNTAX,
+                _LIST,
+            )
             self._flaw(source, flaw)
         objects = list(_objects(root))
         if not objects:

@@ -130,18 +130,32 @@ def check_marker(
 
 def _name_problems(name: str) -> Iterator[Problem]:
     if not name:
-        yield violation("metadata.name", ErrorKind.REQUIRED, "name the PodProbeMarker")
+        yield violation(
+            "metadata.name",
+            ErrorKind.REQUIRED,
+            "name the PodProbeMarker",
+        )
     elif label_key_error(f"{name.removesuffix('-')}/a") == KEY_PREFIX:
         detail = (
             "must be a lowercase RFC 1123 subdomain: at most 253 characters of a-z, 0-9, '-' and '.', "
             "with a letter or digit at both ends of each part"
         )
-        yield violation("metadata.name", ErrorKind.INVALID, detail, name)
+        yield violation(
+            "metadata.name",
+            ErrorKind.INVALID,
+            detail,
+            name,
+        )
 
 
 def _advice(root: MappingNode, marker: PodProbeMarker) -> Iterator[Problem]:
     """What the API server accepts, but what does not work."""
-    paused = text_of(root, "metadata", "annotations", PAUSED_ANNOTATION)
+    paused = text_of(
+        root,
+        "metadata",
+        "annotations",
+        PAUSED_ANNOTATION,
+    )
     if paused not in ("", "true", "false"):
         path = f"metadata.annotations[{PAUSED_ANNOTATION}]"
         message = f'{paused!r} has no effect; write "true" to pause the probes, or remove it'

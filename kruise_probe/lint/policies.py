@@ -100,7 +100,13 @@ def _role_findings(
                 f"the pod template of {template.place} gives the {mark.kind} of this role to each new pod, and the manager sets "
                 "it nowhere until it is removed there; remove it from the template"
             )
-            yield _at(marker, probe, mark, Rule.NOT_EXCLUSIVE, message)
+            yield _at(
+                marker,
+                probe,
+                mark,
+                Rule.NOT_EXCLUSIVE,
+                message,
+            )
     label = probe.exclusive.group_label
     if label and template.is_exact and label not in template.pod.labels:
         path, node = marker.probe_at(probe.probe)
