@@ -73,11 +73,16 @@ def _bool(text: str) -> bool:
 
 def number(least: int, most: int = _MAX_NUMBER) -> Parsed[int]:
     """An integer of at least `least`."""
-    bounds = f"at least {least}" if most == _MAX_NUMBER else f"{least} to {most}"
+    bounds = f"at least {least}"
+    if most != _MAX_NUMBER:
+        bounds = f"{least} to {most}"
 
     def parse(text: str) -> int:
-        if re.fullmatch(r"[+-]?\d{1,9}", text) and least <= int(text) <= most:
-            return int(text)
+        number = -1
+        if re.fullmatch(r"\+?\d{1,9}", text):
+            number = int(text)
+        if least <= number <= most:
+            return number
         raise ValueError(f"{text!r} is not a valid number; write a whole number of {bounds}")
 
     return Parsed("number", parse)

@@ -103,7 +103,10 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         from kruise_probe.api.problems import did_you_mean  # lazy: only after a mistake
 
-        hint = did_you_mean(name, _SHORT_HELP) or f" Choose from {', '.join(_SHORT_HELP)}."
+        hint = did_you_mean(name, _SHORT_HELP)
+        if not hint:
+            names = ", ".join(_SHORT_HELP)
+            hint = f" Choose from {names}."
         ctx.fail(f"No such command {name!r}.{hint}")
 
 
@@ -138,11 +141,14 @@ def _import_structlog_without_rich() -> None:
 
 def _version() -> str:
     """`0.1.0 (commit 4513dfa, CPython 3.13.1, linux/x86_64)`; without a commit where none is known."""
-    commit = os.environ.get(COMMIT_VARIABLE, "")[:12]
-    of_commit = f"commit {commit}, " if commit else ""
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    system = platform.system().lower()
-    return f"{__version__} ({of_commit}{python}, {system}/{platform.machine()})"
+    parts = [
+        f"{platform.python_implementation()} {platform.python_version()}",
+        f"{platform.system().lower()}/{platform.machine()}",
+    ]
+    commit = os.environ.get(COMMIT_VARIABLE, "")
+    if commit:
+        parts.insert(0, f"commit {commit[:12]}")
+    return f"{__version__} ({', '.join(parts)})"
 
 
 @click.group(

@@ -43,16 +43,19 @@ class Scroll:
         """The visible lines of both, at most `room`; the second has at least `least` of its lines."""
         of_second = max(min(len(second), least), room - len(first))
         of_first = max(min(len(first), room - of_second), 0)
-        hidden_of_first = len(first) - of_first
-        hidden = hidden_of_first + max(len(second) - of_second, 0)
         page = min(of_first or room, of_second)
         self._page = max(page - 1, 1)
-        self._position = max(min(self._position, hidden), 0)
-        self.below = hidden - self._position
-        start = min(self._position, hidden_of_first)
+        below_first = len(first) - of_first
+        below_second = max(len(second) - of_second, 0)
+        most = below_first + below_second
+        self._position = max(min(self._position, most), 0)
+        self.below = most - self._position
+        start = min(self._position, below_first)
         start_of_second = self._position - start
-        shown = first[start : start + of_first]
-        return shown, second[start_of_second : start_of_second + of_second]
+        return (
+            first[start : start + of_first],
+            second[start_of_second : start_of_second + of_second],
+        )
 
 
 @contextmanager

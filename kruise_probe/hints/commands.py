@@ -230,11 +230,15 @@ def _variable(text: str) -> str:
 
 def _script(words: Sequence[str], shell: str = "sh") -> str:
     """The words as one script; a word that has blanks or quotes stays one. One word is a script already."""
-    script = words[0]
-    if len(words) > 1:
-        quoted = [shlex.quote(word) if _BLANK_OR_QUOTE.search(word) else word for word in words]
-        script = " ".join(quoted)
-    return _json([shell, "-c", script])
+    if len(words) == 1:
+        return _json([shell, "-c", words[0]])
+    quoted = []
+    for word in words:
+        if _BLANK_OR_QUOTE.search(word):
+            quoted.append(shlex.quote(word))
+        else:
+            quoted.append(word)
+    return _json([shell, "-c", " ".join(quoted)])
 
 
 def _json(words: Sequence[str]) -> str:

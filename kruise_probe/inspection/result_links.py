@@ -197,8 +197,11 @@ def _role(context: ProbeContext) -> Found | None:
     if not holders or context.pod.name in holders:
         return None
     condition = context.pod.condition(claim.condition_type)
-    if condition is not None and (condition.message or "").startswith(WAITING_FOR_POD):
-        return Found(condition.message or "", REASON_NOT_HOLDER)
+    message = ""
+    if condition is not None:
+        message = condition.message or ""
+    if message.startswith(WAITING_FOR_POD):
+        return Found(message, REASON_NOT_HOLDER)
     return Found(f"pod {listed(holders)} holds the role {role_text(claim)}")
 
 

@@ -36,7 +36,8 @@ def marker_link(context: ProbeContext) -> Found:
     marker = context.marker
     if marker.deleting:
         found = deletion(context.source)
-        return found._replace(text=f"PodProbeMarker {marker.key} is being deleted; {found.text}")
+        text = f"PodProbeMarker {marker.key} is being deleted; {found.text}"
+        return found._replace(text=text)
     if context.claim is None and context.left_out not in LIMITS_OF_SETS:
         errors = "; ".join(map(str, marker.errors)) or "its name is not unique"
         return Found(f"the probe is invalid and ignored: {errors}", INVALID_SPEC)
@@ -120,8 +121,9 @@ def _no_container(pod: SeenPod, name: str) -> Found:
         text = f"{name} is an init or ephemeral container; only regular containers and sidecars are probed"
         return Found(text, "ContainerNotProbed")
     names = [container.name for container in pod.containers]
-    text = f"the pod has no container {name}, only {', '.join(names)}"
-    return Found(text + _meant(name, names), "ContainerNotFound")
+    listed = ", ".join(names)
+    text = f"the pod has no container {name}, only {listed}{_meant(name, names)}"
+    return Found(text, "ContainerNotFound")
 
 
 def _meant(name: str, names: Sequence[str]) -> str:
@@ -139,9 +141,12 @@ def port_link(context: ProbeContext) -> Found:
     if number is not None:
         return Found(f"{action.port} is {number}")
     ports = [name for name, _ in container.ports]
-    text = f"container {container.name} has no port named {action.port}, "
-    text += f"only {', '.join(ports)}" if ports else "it declares no ports with a name"
-    return Found(text + _meant(action.port, ports), "PortNameUnknown")
+    declared = "it declares no ports with a name"
+    if ports:
+        declared = f"only {', '.join(ports)}"
+    meant = _meant(action.port, ports)
+    text = f"container {container.name} has no port named {action.port}, {declared}{meant}"
+    return Found(text, "PortNameUnknown")
 
 
 def provider_link(context: ProbeContext) -> Found:
@@ -191,7 +196,9 @@ def manager_link(context: ProbeContext) -> Found:
         return Found("unknown: no permission to list leases")
     if snapshot.manager_problem:
         return Found(f"{snapshot.manager_problem}; nothing is left to write")
-    return Found(f"{snapshot.leader} is the leader" if snapshot.leader else "")
+    if not snapshot.leader:
+        return Found()
+    return Found(f"{snapshot.leader} is the leader")
 
 
 def missing_manager_link(context: ProbeContext, end: Link) -> Link | None:
@@ -199,7 +206,8 @@ def missing_manager_link(context: ProbeContext, end: Link) -> Link | None:
     problem = context.snapshot.manager_problem
     if not problem or end.reason not in _WRITTEN_BY_MANAGER:
         return None
-    found = Found(f"{problem}; {end.name}: {end.text}", "ManagerNotRunning")
+    text = f"{problem}; {end.name}: {end.text}"
+    found = Found(text, "ManagerNotRunning")
     return link_of("manager", found, **context.names)
 
 

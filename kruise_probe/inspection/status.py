@@ -292,7 +292,8 @@ def result_view(trace: ProbeTrace) -> ResultView:
     owned = context.wanted_in(ProbeState.SUCCEEDED) or {}
     not_written = {mark for mark in owned if is_of_another(pod, mark)}
     written = owned.keys() - not_written
-    foreign = _values(pod, not_written, "labels") | _values(pod, not_written, "annotations")
+    foreign = _values(pod, not_written, "labels")
+    foreign |= _values(pod, not_written, "annotations")
     return ResultView(
         probe=context.probe.name,
         state=result.state,

@@ -205,7 +205,9 @@ def _containing(part: str, names: Iterable[str]) -> str:
     found = [name for name in names if text in name.lower()]
     if len(found) > 1:
         found = [name for name in found if name.lower().startswith(text)]
-    return f" Did you mean {found[0]!r}?" if len(found) == 1 else ""
+    if len(found) != 1:
+        return ""
+    return f" Did you mean {found[0]!r}?"
 
 
 @cache
@@ -216,12 +218,13 @@ def _places() -> list[tuple[str, str]]:
 
 def _places_below(schema: Schema, path: str) -> Iterator[tuple[str, str]]:
     for name, field in schema.get("properties", {}).items():
-        if not path and name in ("status", "metadata"):
+        below = child_path(path, name)
+        if below in ("status", "metadata"):
             continue
         yield name, path
-        below = child_path(path, name)
         yield from _places_below(field, below)
-        yield from _places_below(field.get("items", {}), f"{below}[]")
+        items = field.get("items", {})
+        yield from _places_below(items, f"{below}[]")
 
 
 def _description(node: Node) -> str:

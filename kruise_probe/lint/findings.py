@@ -139,8 +139,9 @@ def as_text(report: LintReport, paint: Callable[[str], str] = str) -> str:
     lines = []
     for finding in report.findings:
         line, column = finding.position
-        place = f"{escaped(finding.file)}:{line}:{column}"
-        lines.append(f"{place}: {_with_path(finding)} [{paint(finding.rule)}]\n")
+        file = escaped(finding.file)
+        rule = paint(finding.rule)
+        lines.append(f"{file}:{line}:{column}: {_with_path(finding)} [{rule}]\n")
     return "".join(lines)
 
 
@@ -152,17 +153,21 @@ def _with_path(finding: Finding) -> str:
 
 def summary(report: LintReport) -> str:
     """What was checked, for standard error."""
-    findings = _counted(len(report.findings), "finding").capitalize()
+    findings = _counted(len(report.findings), "finding")
     files = _counted(report.files, "file")
     markers = _counted(len(report.markers), "PodProbeMarker")
     templates = _counted(report.templates, "pod template")
-    checked = f"{findings} in {files} ({markers}, {templates})"
-    if report.markers and not report.templates:
-        return f"{checked}\nNot checked without pod templates: selectors, containers, ports and readiness gates"
-    if report.unclear_file is None or not report.markers:
+    checked = f"{findings.capitalize()} in {files} ({markers}, {templates})"
+    if not report.markers:
         return checked
-    reason = f"the objects of {report.unclear_file} are not all known"
-    return f"{checked}\nNot checked: {', '.join(MISSING)}:\n{reason}"
+    if not report.templates:
+        return f"{checked}\nNot checked without pod templates: selectors, containers, ports and readiness gates"
+    if report.unclear_file is None:
+        return checked
+    rules = ", ".join(MISSING)
+    return (
+        f"{checked}\nNot checked: {rules}:\nthe objects of {report.unclear_file} are not all known"
+    )
 
 
 def _counted(number: int, noun: str) -> str:

@@ -340,22 +340,23 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> tuple[int, str, Rule]:
     """The offset of a syntax error, a message with what to do, and the rule. If a template's expression precedes it, the file is a template."""
     problem = str(getattr(error, "problem", "") or error)
     context = str(getattr(error, "context", "") or "")
+    is_tab = _TAB in problem
     mark = getattr(error, "problem_mark", None)
-    if context.startswith("while scanning a") and _TAB not in problem:
+    if context.startswith("while scanning a") and not is_tab:
         mark = getattr(error, "context_mark", None) or mark
-    offset = min(mark.index, len(text)) if mark else 0
-    if template := _TEMPLATE.search(
-        text,
-        0,
-        _line_end(text, offset),
-    ):
+    offset = 0
+    if mark:
+        offset = min(mark.index, len(text))
+    end = _line_end(text, offset)
+    if template := _TEMPLATE.search(text, 0, end):
         return template.start(1), _OPEN_TEMPLATE, Rule.TEMPLATE
     start = text.rfind("\n", 0, offset) + 1
     indent = text[start : offset + 1]
-    if _TAB in problem or (indent.isspace() and "\t" in indent):
+    if is_tab or (indent.isspace() and "\t" in indent):
         return offset, "a tab indents this line; indent with spaces", Rule.SYNTAX
     if problem.startswith("mapping values are not allowed"):
-        return *_unexpected_colon(text, start, offset), Rule.SYNTAX
+        offset, message = _unexpected_colon(text, start, offset)
+        return offset, message, Rule.SYNTAX
     if context.startswith("while parsing"):
         problem = f"{problem} {context}"
     return offset, f"not valid YAML: {problem}; {_remedy(problem)}", Rule.SYNTAX
