@@ -198,7 +198,9 @@ class QueryFlags:
 
         configure_logs(format="text", level="error")
         try:
-            return asyncio.run(connected())
+            # As on Linux: the default loop of Windows cannot wait for the sockets of probes.
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                return runner.run(connected())
         except (KubeError, TimeoutError, BaseExceptionGroup) as error:
             first = first_of(error)
             if isinstance(first, (KubeError, TimeoutError, FatalError)):
