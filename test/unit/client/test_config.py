@@ -18,6 +18,8 @@ from support.kubeconfig import kubeconfig
 from support.pages import ROOT
 from support.scripted_http import ScriptedHttpServer, answer
 from support.shell import python
+from support.tables import load_table
+from support.wire import Json
 
 from kruise_probe.client import config
 from kruise_probe.client.config import (
@@ -302,81 +304,36 @@ def plugin(path: Path, body: str) -> dict[str, object]:
     }
 
 
-def _file(content: str | bytes) -> Callable[[Path], tuple[str | None, dict[str, str]]]:
-    def make(tmp_path: Path) -> tuple[str | None, dict[str, str]]:
-        path = tmp_path / "k"
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return str(path), {}
-
-    return make
+TABLE = load_table(
+    Path(__file__).parents[2] / "data" / "configs.yaml",
+    {"ca": lambda _: str(CA), "oidc": oidc_user},
+)
 
 
-def _config(**changes: Any) -> Callable[[Path], tuple[str | None, dict[str, str]]]:
-    return lambda tmp_path: (kubeconfig(tmp_path / "k", **changes), {})
+def kubeconfig_of(folder: Path, row: Json) -> str | None:
+    """The file of a row, or the path that is given instead."""
+    if "path" in row:
+        return str(row["path"]).format(folder=folder)
+    if "file" in row:
+        (folder / "k").write_text(row["file"])
+        return str(folder / "k")
+    parts = {part: row[part] for part in ("cluster", "user", "context", "current") if part in row}
+    if "plugin" in row:
+        parts["user"] = plugin(folder / "p", row["plugin"])
+    return kubeconfig(folder / "k", **parts) if parts else None
 
 
-ERRORS = {
-    "no-configuration": (lambda tmp_path: (None, {"HOME": str(tmp_path)}), "set --kubeconfig"),
-    "pod-without-token": (lambda tmp_path: (None, POD_ENVIRON | {"HOME": str(tmp_path)}), "automountServiceAccountToken"),
-    "missing-file": (lambda tmp_path: (str(tmp_path / "no"), {}), "does not exist; correct"),
-    "missing-file-of-variable": (lambda tmp_path: (None, {"KUBECONFIG": str(tmp_path / "no")}), r"\$KUBECONFIG .*no: does not exist"),
-    "folder": (lambda tmp_path: (str(tmp_path), {}), "cannot be read"),
-    "empty-file": (_file(""), "is not a kubeconfig"),
-    "no-yaml": (_file("a: b: c"), "is not YAML"),
-    "no-contexts": (_file("kind: Config\n"), "no usable current context"),
-    "unknown-context": (_config(current="other"), "other.*use-context"),
-    "unknown-cluster": (_config(context={"cluster": "missing"}), "missing"),
-    "server-of-other-kind": (_config(cluster={"server": "ftp://x"}), "/k: 'ftp://x' is not a URL"),
-    "server-without-scheme": (_config(cluster={"server": "127.0.0.1:6443"}), "/k: '127.0.0.1:6443' is not a URL"),
-    "socks": (
-        _config(cluster={"server": "http://x", "proxy-url": "socks5://me:secret@y"}),
-        r"the proxy of proxy-url or .*: 'socks5://y' is not a URL \(its scheme is neither http nor https\); write",
-    ),
-    "missing-ca": (_config(cluster={"server": "https://x", "certificate-authority": "/no/ca"}), "/no/ca"),
-    "ca-that-is-none": (_config(cluster={"server": "https://x", "certificate-authority-data": "bm8="}), "readable PEM"),
-    "client-certificate-that-is-none": (
-        _config(cluster={"server": "https://x"}, user={"client-certificate-data": "bm8=", "client-key-data": "bm8="}),
-        "the key must match",
-    ),
-    "client-key-that-cannot-be-read": (
-        _config(cluster={"server": "https://x"}, user={"client-certificate": str(CA), "client-key": "/proc/self/mem"}),
-        r"ca.crt or /proc/self/mem cannot be read \(Input/output error\)",
-    ),
-    "identity-provider-that-refuses": (
-        _config(user=oidc_user("http://127.0.0.1:1")),
-        r"auth provider returned no credentials .*Connection refused.*; log in again",
-    ),
-    "missing-token-file": (_config(user={"tokenFile": "/no/token"}), "/no/token"),
-    "plugin-that-fails": (
-        lambda tmp_path: (kubeconfig(tmp_path / "k", user=plugin(tmp_path / "p", "echo not today >&2; exit 3")), {}),
-        "exec plugin .*returned 3. not today",
-    ),
-    "plugin-that-is-missing": (
-        _config(user={"exec": {"apiVersion": "v1", "command": "/no/such/plugin", "installHint": "get it:\n apt install it"}}),
-        "exec plugin .*/no/such/plugin.*; get it: apt install it",
-    ),
-    "deeply-nested": (_file("a: " + "[" * 5000), "is not YAML"),
-    "invalid-date": (_file("a: 2001-99-99"), "is not YAML"),
-    "impersonation": (
-        _config(user={"token": "t", "as": "jane", "as-groups": ["dev"]}),
-        r"impersonation \(as, as-groups\) is not supported; use the credentials",
-    ),
-}  # fmt: skip
-
-
-@cases("make words", **ERRORS)
+@pytest.mark.parametrize("row", TABLE["errors"].values(), ids=TABLE["errors"])
 async def test_config_error_is_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    make: Callable[[Path], tuple[str | None, dict[str, str]]],
-    words: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, row: Json
 ) -> None:
     monkeypatch.setattr(config, "SERVICE_ACCOUNT", tmp_path / "none")
-    path, environ = make(tmp_path)
+    environ = {"HOME": str(tmp_path), **(POD_ENVIRON if "pod" in row else {})}
+    if "variable" in row:
+        environ["KUBECONFIG"] = row["variable"].format(folder=tmp_path)
 
-    with pytest.raises(ConfigError, match=words) as raised:
-        Dialer(load_config(path, environ))
+    with pytest.raises(ConfigError, match=row["says"]) as raised:
+        Dialer(load_config(kubeconfig_of(tmp_path, row), environ))
     assert "\n" not in str(raised.value)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
@@ -451,31 +408,7 @@ def test_scheme_selects_the_proxy_variable(
     assert proxy_from_environment(server, environ) == proxy
 
 
-NO_PROXY = {
-    "loopback": ("https://127.0.0.1:6443", "", False),
-    "loopback-v6": ("https://[::1]:6443", "", False),
-    "localhost": ("https://localhost:6443", "", False),
-    "cidr": ("https://10.96.0.1:443", "10.96.0.0/12", False),
-    "outside-of-cidr": ("https://10.200.0.1:443", "10.96.0.0/12", True),
-    "address": ("https://10.96.0.1:443", "10.96.0.1", False),
-    "cidr-v6": ("https://[fd00::1]:443", "fd00::/8", False),
-    "domain-and-below": ("https://api.corp.com", "corp.com", False),
-    "domain-itself": ("https://corp.com", "corp.com", False),
-    "dot-suffix": ("https://api.corp.com", ".corp.com", False),
-    "star-suffix": ("https://api.corp.com", "*.corp.com", False),
-    "no-substring": ("https://notcorp.com", "corp.com", True),
-    "case": ("https://API.corp.com", "api.CORP.com", False),
-    "port": ("https://api.x:6443", "api.x:6443", False),
-    "other-port": ("https://api.x:6443", "api.x:443", True),
-    "default-port": ("https://api.x", "api.x:443", False),
-    "port-v6": ("https://[fd00::1]:6443", "[fd00::1]:6443", False),
-    "other-port-v6": ("https://[fd00::1]:6443", "[fd00::1]:443", True),
-    "star": ("https://api.x", "a, b ,*", False),
-    "empty-entries": ("https://api.x", " , ,", True),
-}
-
-
-@cases("server no_proxy proxied", **NO_PROXY)
+@cases("server no_proxy proxied", **TABLE["no-proxy"])
 def test_no_proxy_excludes_servers(server: str, no_proxy: str, proxied: bool) -> None:
     found = proxy_from_environment(server, {"HTTPS_PROXY": PROXY, "no_proxy": no_proxy})
 
