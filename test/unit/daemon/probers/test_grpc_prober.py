@@ -15,6 +15,7 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from support.cases import cases
 from support.scripted_server import reset, self_signed, serving, silent
 from support.sockets import time_waits
+from support.tables import load_table
 
 from kruise_probe.api.core import GRPCAction
 from kruise_probe.daemon.probers.grpc import GrpcProber
@@ -143,69 +144,48 @@ def frame(kind: int, payload: bytes = b"", *, flags: int = 0, stream: int = 0) -
     return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
 
 
-def header(name: bytes, value: bytes) -> bytes:
-    """A literal of HPACK that is not indexed."""
-    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
-
-
-def headers(*fields: tuple[bytes, bytes], ended: bool = False, stream: int = 1) -> bytes:
-    block = b"".join(header(*field) for field in fields)
-    return frame(1, block, flags=5 if ended else 4, stream=stream)
+def headers(fields: dict[str, str], *, ended: bool = False) -> bytes:
+    """Literals of HPACK that are not indexed, of stream 1."""
+    block = b""
+    for name, value in fields.items():
+        block += b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+    return frame(1, block, flags=5 if ended else 4, stream=1)
 
 
 def data(message: bytes) -> bytes:
     return frame(0, message, stream=1)
 
 
-def goaway(*, last_stream: int, error: int) -> bytes:
+def goaway(last_stream: int, error: int) -> bytes:
     return frame(7, last_stream.to_bytes(4) + error.to_bytes(4))
 
 
+def text(sent: bytes) -> str:
+    """Bytes as tables have them."""
+    return sent.decode("latin-1")
+
+
+RESPONSES = load_table(
+    Path(__file__).parents[3] / "data" / "grpc.yaml",
+    {
+        "data": lambda message: text(data(message.encode("latin-1"))),
+        "frame": lambda of: text(
+            frame(**{**of, "payload": of.get("payload", "").encode("latin-1")})
+        ),
+        "goaway": lambda of: text(goaway(**of)),
+        "headers": lambda fields: text(headers(fields)),
+        "trailers": lambda fields: text(headers(fields, ended=True)),
+    },
+)["responses"]
 SETTINGS = frame(4)
 PING = frame(6, b"12345678")
-STATUS_200 = (b":status", b"200")
-GRPC = (b"content-type", b"application/grpc")
-SERVING = data(b"\0\0\0\0\2\x08\x01")
-OK = headers((b"grpc-status", b"0"), ended=True)
-BEGUN = SETTINGS + headers(STATUS_200, GRPC)
-
-RESPONSES: dict[str, tuple[bytes, str | None]] = {
-    "serving": (BEGUN + SERVING + OK, None),
-    "subtype": (SETTINGS + headers(STATUS_200, (b"content-type", b"application/grpc+proto")) + SERVING + OK, None),
-    "two-parts": (BEGUN + data(b"\0\0\0\0\2") + data(b"\x08\x01") + OK, None),
-    "header-that-http-2-forbids": (SETTINGS + headers(STATUS_200, GRPC, (b"connection", b"keep-alive")) + SERVING + OK, None),
-    "goaway-that-includes-the-call": (SETTINGS + goaway(last_stream=2**31 - 1, error=0) + BEGUN[9:] + SERVING + OK, None),
-    "goaway-after-the-response": (BEGUN + SERVING + OK + goaway(last_stream=0, error=11) + PING, None),
-    "pings-within-the-limit": (BEGUN + 90 * PING + SERVING + OK, None),
-    "not-serving": (BEGUN + data(b"\0\0\0\0\2\x08\x02") + OK, "NOT_SERVING"),
-    "unknown-state": (BEGUN + data(b"\0\0\0\0\2\x08\x09") + OK, '"9"'),
-    "no-state": (BEGUN + data(b"\0\0\0\0\0") + OK, '"UNKNOWN"'),
-    "no-message": (BEGUN + OK, "no uncompressed message"),
-    "compressed": (BEGUN + data(b"\1\0\0\0\2\x08\x01") + OK, "no uncompressed message"),
-    "another-length": (BEGUN + data(b"\0\0\0\0\3\x08\x01") + OK, "no uncompressed message"),
-    "no-protobuf": (BEGUN + data(b"\0\0\0\0\2\x0f\0") + OK, "unmarshal"),
-    "trailers-only": (SETTINGS + headers(STATUS_200, GRPC, (b"grpc-status", b"14"), ended=True), "code = Unavailable"),
-    "unknown-code": (BEGUN + headers((b"grpc-status", b"99"), ended=True), "code = Code(99)"),
-    "no-code": (BEGUN + SERVING + headers((b"a", b"b"), ended=True), "code = Unknown"),
-    "no-trailers": (BEGUN + frame(0, flags=1, stream=1), "without sending trailers"),
-    "another-content-type": (SETTINGS + headers((b":status", b"502"), (b"content-type", b"text/html"), ended=True), "unexpected HTTP status code received from server: 502"),
-    "another-status-of-grpc": (SETTINGS + headers((b":status", b"503"), GRPC) + SERVING + OK, None),
-    "reset": (BEGUN + frame(3, (8).to_bytes(4), stream=1), "RST_STREAM"),
-    "goaway-before-the-call": (SETTINGS + goaway(last_stream=0, error=0), "draining"),
-    "too-many-frames": (BEGUN + 101 * PING, "more than 100 HTTP/2 frames"),
-    "bad-hpack": (SETTINGS + frame(1, b"\xff\xff\xff", flags=4, stream=1), "Unavailable"),
-    "end-in-the-response": (BEGUN + SERVING, "EOF"),
-    "no-settings": (PING + BEGUN, "does not speak HTTP/2"),
-    "http-1": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak HTTP/2"),
-    "nothing": (b"", "EOF"),
-}  # fmt: skip
-"""The bytes of a server, and a part of the message of the failure or None for a success."""
 
 
 @pytest.mark.parametrize("name", RESPONSES)
 @cases("split", whole=False, split=True)
 async def test_bytes_of_a_server_succeed_or_fail(name: str, *, split: bool) -> None:
-    answer, problem = RESPONSES[name]
+    sent, *problems = RESPONSES[name]
+    answer = sent.encode("latin-1")
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _ = await reader.read(65536)
@@ -219,8 +199,8 @@ async def test_bytes_of_a_server_succeed_or_fail(name: str, *, split: bool) -> N
     async with serving(lambda _: script) as server:
         result = await probe(server.port)
 
-    assert (result.succeeded, result.timed_out) == (problem is None, False)
-    assert (problem or "service healthy") in result.message
+    assert (result.succeeded, result.timed_out) == (not problems, False)
+    assert [*problems, "service healthy"][0] in result.message
 
 
 async def until_sent(reader: asyncio.StreamReader, wanted: bytes) -> None:
@@ -234,7 +214,7 @@ async def test_server_that_pings_before_it_responds_gets_an_answer() -> None:
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(SETTINGS + PING)
         await until_sent(reader, frame(6, b"12345678", flags=1))
-        writer.write(headers(STATUS_200, GRPC) + SERVING + OK)
+        writer.write(RESPONSES["serving"][0].encode("latin-1").removeprefix(SETTINGS))
 
     async with serving(lambda _: script) as server:
         assert await probe(server.port, timeout=5.0) == success("service healthy")
