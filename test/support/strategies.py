@@ -1,15 +1,17 @@
 """Hypothesis strategies with few names, so that names often collide."""
 
+from pathlib import Path
+
 from hypothesis import strategies as st
 from support.builders import (
     condition_wire,
     container_wire,
     marker_wire,
     pod_wire,
-    policy_wire,
     probe_wire,
     state_wire,
 )
+from support.tables import load_table
 from support.wire import Json
 
 MARKER_NAMES = ("way", "gateway", "way2", "a")
@@ -26,23 +28,7 @@ HANDLERS: list[Json] = [
 ]
 
 
-POLICIES: list[list[Json]] = [
-    [],
-    [policy_wire("Succeeded", {"l1": "x"})],
-    [policy_wire("Succeeded", {"l1": "y", "l2": ""}, {"a1": "x"})],
-    [policy_wire("Failed", {"l2": "x"}, {"a1": "y"})],
-    [policy_wire("Failed", None, {"a2": ""})],
-    [policy_wire("Succeeded", {"l1": "x"}), policy_wire("Failed", {"l1": "y"})],
-    [policy_wire("Failed", {"l3": "x"}), policy_wire("Succeeded", {"l2": "x"}, {"a2": "x"})],
-    [policy_wire("Succeeded", {"l3": ""}, {"a1": "x"}), policy_wire("Failed", None, {"a1": "y"})],
-    [policy_wire("Unknown", {"l1": "z"}), policy_wire("Failed", {"l2": "x"}, {"a2": "x"})],
-    [
-        policy_wire("Succeeded", {"l1": "y"}, from_message=[{"label": "l1", "regex": "f(.*)"}]),
-        policy_wire("Failed", from_message=[{"label": "l2"}, {"annotation": "a2"}]),
-        policy_wire("Unknown", None, {"a1": "y"}),
-    ],
-]
-"""None to three policies; with equal keys, with keys of one state only, and with values from messages."""
+POLICIES: list[list[Json]] = load_table(Path(__file__).parents[1] / "data" / "policies.yaml", {})
 
 
 @st.composite
