@@ -6,6 +6,7 @@ is printed.
 """
 
 import importlib
+import io
 import os
 import platform
 import sys
@@ -245,6 +246,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its exit code."""
     # Otherwise grpcio writes to stderr when a runtime restarts.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    for stream in (sys.stdout, sys.stderr):
+        # As kubectl. In a pipe, Windows has an encoding without many letters that messages may have.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     code = run(sys.argv[1:] if arguments is None else arguments, os.environ)
     sys.exit(code if _all_written() else code or EXIT_FAILURE)
 

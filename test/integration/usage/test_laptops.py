@@ -53,7 +53,7 @@ sys.platform = "another"
     "command code said",
     status=("status marker", 0, "1 succeeded"),
     explain=("explain web", 0, "1 of 1 probes work"),
-    lint=("lint -f marker.yaml", 0, ""),
+    lint=("lint -f marker.yaml", 1, 'Invalid value: "→中"'),
     try_command=("try web marker", 0, "Succeeded"),
     try_port=("try web -f port.yaml", 1, "connect: connection refused"),
 )
@@ -61,7 +61,7 @@ async def test_a_command_runs_on_a_system_that_is_not_linux(
     ns: UsageNamespace, tmp_path: Path, command: str, code: int, said: str
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(ANOTHER_SYSTEM)
-    (tmp_path / "marker.yaml").write_text("apiVersion: v1\nkind: List\nitems: []\n")
+    (tmp_path / "marker.yaml").write_text(json.dumps(marker(app="→中")))
     (tmp_path / "port.yaml").write_text(json.dumps(marker(httpGet={"port": 7999})))
     await ns.apply_objects([pod(), marker()])
     await ns.explained("web", "", probe="checked")
@@ -69,7 +69,7 @@ async def test_a_command_runs_on_a_system_that_is_not_linux(
     namespace = "" if name == "lint" else f"-n {ns.namespace}"
 
     ran = await run(
-        f"PYTHONPATH={tmp_path} kruise-probe {name} {namespace} {rest}",
+        f"PYTHONPATH={tmp_path} PYTHONIOENCODING=cp1252 kruise-probe {name} {namespace} {rest}",
         kubeconfig=ns.playground.kubeconfig,
         folder=tmp_path,
     )
