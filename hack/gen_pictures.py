@@ -5,16 +5,10 @@ docs/pictures/architecture.svg is drawn by hand; icon.png is icon.svg, for chats
 
 import io
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
-import time
-from fcntl import ioctl
 from pathlib import Path
-from select import select
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
@@ -23,7 +17,7 @@ from rich.text import Text
 PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "playground.svg"
 COLUMNS = 120
 LINES = 26
-SETTLE_SECONDS = 12
+SECONDS = 30
 DARK = TerminalTheme(
     (12, 12, 12),
     (217, 217, 217),
@@ -55,39 +49,17 @@ def recording() -> str:
 
 def _screen() -> str:
     """What a terminal shows some seconds after the first results."""
-    here, there = pty.openpty()
-    ioctl(
-        there,
-        termios.TIOCSWINSZ,
-        struct.pack("HHHH", LINES, COLUMNS, 0, 0),
-    )
-    environment = {
-        **os.environ,
-        "TERM": "xterm",
-        "COLUMNS": str(COLUMNS),
-        "LINES": str(LINES),
-    }
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    process = subprocess.Popen(
-        ["kruise-probe", "playground"], stdin=there, stdout=there, stderr=there, env=environment
-    )
-    os.close(there)
-    buffer = ""
-    ready = 0.0
-    try:
-        while True:
-            if not select([here], [], [], 60)[0]:
-                raise SystemExit("the playground showed nothing for 60 s")
-            buffer += os.read(here, 65536).decode(errors="replace")
-            *screens, buffer = buffer.split("\x1b[H")
-            if not ready and any("Succeeded" in screen for screen in screens):
-                ready = time.monotonic() + SETTLE_SECONDS
-            if ready and screens and time.monotonic() >= ready:
-                return screens[-1].replace("\r\n", "\n")
-    finally:
-        process.terminate()
-        process.wait()
-        os.close(here)
+    command = f"stty cols {COLUMNS} rows {LINES}; timeout -s INT {SECONDS} kruise-probe playground"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    shown = subprocess.run(
+        ["script", "-qec", command, "/dev/null"],
+        env={**os.environ, "TERM": "xterm", "PATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=False,
+    ).stdout
+    *screens, _end = shown.decode(errors="replace").split("\x1b[H")
+    return screens[-1].replace("\r\n", "\n")
 
 
 if __name__ == "__main__":

@@ -39,24 +39,26 @@ crds_option = click.option(
     type=click.Path(exists=True, path_type=Path),
     help="CRDs (files or folders) instead of ours.",
 )
+in_pod_option = click.option(
+    "--in-pod",
+    is_flag=True,
+    help="Use a service account's files instead of a kubeconfig (root only).",
+)
+ready_option = click.option(
+    "--ready",
+    default="http://127.0.0.1:{health}/readyz",
+    help="URL that returns 200 when it is ready.",
+)
 label_option = click.option("--label", default="kruise-probe", help="Name in the figures.")
 
 
 def manager_options(command: Callable[..., None]) -> Callable[..., None]:
     """Options that choose the manager."""
     for option in (
-        click.option(
-            "--in-pod",
-            is_flag=True,
-            help="Use a service account's files instead of a kubeconfig (root only).",
-        ),
+        in_pod_option,
         crds_option,
         label_option,
-        click.option(
-            "--ready",
-            default="http://127.0.0.1:{health}/readyz",
-            help="URL that returns 200 when it is ready.",
-        ),
+        ready_option,
         click.option(
             "--cmd",
             default=manager_bench.OURS,
@@ -114,11 +116,7 @@ def latency(runs: int, cmd: str, rates: tuple[int, ...], seconds: float, **optio
     default=daemon_bench.OURS,
     help="The daemon; {kubeconfig}, {node}, {socket} and {health} (a port) are filled in.",
 )
-@click.option(
-    "--ready",
-    default="http://127.0.0.1:{health}/readyz",
-    help="URL that returns 200 when it is ready.",
-)
+@ready_option
 @label_option
 @click.option(
     "--kubeconfig",
@@ -140,11 +138,7 @@ def latency(runs: int, cmd: str, rates: tuple[int, ...], seconds: float, **optio
     default=daemon_bench.IMAGE,
     help="Image on the node, with the commands sleep and true.",
 )
-@click.option(
-    "--in-pod",
-    is_flag=True,
-    help="Use a service account's files instead of a kubeconfig (root only).",
-)
+@in_pod_option
 @click.option(
     "--tcp-rate",
     "tcp_rates",

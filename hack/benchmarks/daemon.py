@@ -7,7 +7,7 @@ sleep. The probes connect to servers of the benchmark, which note the time; exec
 import asyncio
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,13 +67,17 @@ class _ProbedPod(NamedTuple):
 METRICS_BYTES = 200_000
 
 
+Handler = dict[str, Any]
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
 class ProbeEntry(NamedTuple):
     """A probe: which pod, its name, the wire form of its handler, and of its fields beside it."""
 
     pod: int
     name: str
-    handler: dict[str, Any]
-    beside: Mapping[str, Any] = MappingProxyType({})
+    handler: Handler
+    beside: Mapping[str, Any] = NOTHING
 
 
 async def measure(options: DaemonBench) -> list[Row]:
@@ -333,32 +337,12 @@ class _DaemonRun:
             tcp_ports(self._host, count // 2) as open_ports,
             pages(self._host) as site,
         ):
-            tcp = [
-                ProbeEntry(
-                    n,
-                    f"tcp-{n}",
-                    {"tcpSocket": {"port": port}},
-                )
-                for n, port in enumerate(open_ports.ports)
-            ]
-            http = [
-                ProbeEntry(
-                    n,
-                    f"http-{n}",
-                    {
-                        "httpGet": {
-                            "port": site.port,
-                            "path": f"/{n}",
-                            "scheme": "HTTP",
-                        }
-                    },
-                )
-                for n in range(count - len(tcp))
-            ]
+            tcp = _entries("tcp", map(_tcp, open_ports.ports))
+            http = [_http(site.port, f"/{n}") for n in range(count - len(tcp))]
             await self._load(
                 daemon,
                 f"{count} tcp and http a second",
-                tcp + http,
+                tcp + _entries("http", http),
                 per_second=count,
             )
 
@@ -368,14 +352,6 @@ class _DaemonRun:
 
     async def _tcp(self, daemon: Measured, count: int) -> None:
         async with tcp_ports(self._host, count) as open_ports:
-            entries = [
-                ProbeEntry(
-                    n,
-                    f"tcp-{n}",
-                    {"tcpSocket": {"port": port}},
-                )
-                for n, port in enumerate(open_ports.ports)
-            ]
 
             def lateness() -> dict[str, Any]:
                 median, p99, missing = open_ports.lateness_seconds(PERIOD_SECONDS)
@@ -389,7 +365,7 @@ class _DaemonRun:
             await self._load(
                 daemon,
                 f"{count} tcp a second",
-                entries,
+                _entries("tcp", map(_tcp, open_ports.ports)),
                 per_second=count,
                 more=lateness,
                 started=open_ports.arrivals.clear,
@@ -403,26 +379,33 @@ class _DaemonRun:
         for what, body, beside in (("one line", b"3\n", {}), ("200 KB", metrics, extract)):
             async with pages(self._host) as site:
                 site.body = body
-                handler = {"httpGet": {"port": site.port, "path": "/", "scheme": "HTTP"}}
                 await self._load(
                     daemon,
                     f"{count} httpGet of {what} a second",
-                    [ProbeEntry(n, f"value-{n}", handler, beside) for n in range(count)],
+                    _entries("value", [_http(site.port, "/")] * count, beside),
                     per_second=count,
                 )
 
     async def _exec(self, daemon: Measured, count: int) -> None:
-        entries = [
-            ProbeEntry(
-                n,
-                f"exec-{n}",
-                {"exec": {"command": ["true", str(n)]}},
-            )
-            for n in range(count)
-        ]
+        handlers = [{"exec": {"command": ["true", str(n)]}} for n in range(count)]
         await self._load(
             daemon,
             f"{count} exec a second",
-            entries,
+            _entries("exec", handlers),
             per_second=count,
         )
+
+
+def _tcp(port: int) -> Handler:
+    return {"tcpSocket": {"port": port}}
+
+
+def _http(port: int, path: str) -> Handler:
+    return {"httpGet": {"port": port, "path": path, "scheme": "HTTP"}}
+
+
+def _entries(
+    name: str, handlers: Iterable[Handler], beside: Mapping[str, Any] = NOTHING
+) -> list[ProbeEntry]:
+    """A probe with each of these handlers."""
+    return [ProbeEntry(n, f"{name}-{n}", handler, beside) for n, handler in enumerate(handlers)]

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 import structlog
 from support.builders import lease_wire, marker_wire, node_wire, pod_wire, probe_wire, state_wire
 from support.steps import Cluster
 
-from benchmarks.reporting import Row, emit, interpreter
+from benchmarks.reporting import Row, emit, in_own_process, interpreter
 from benchmarks.scale import until
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
@@ -171,16 +170,7 @@ async def measure(sizes: tuple[tuple[int, int], ...]) -> list[Row]:
     rows: list[Row] = []
     too_large: list[str] = []
     for nodes, pods in sizes:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "benchmarks.events",
-            str(nodes),
-            str(pods),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        output, _ = await process.communicate()
-        row = msgspec.json.decode(output)
+        row = await in_own_process("benchmarks.events", nodes, pods)
         if rows:
             for kind in KINDS:
                 ratio = round(row[f"{kind}_us"] / rows[0][f"{kind}_us"], 2)

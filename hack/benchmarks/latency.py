@@ -111,16 +111,17 @@ class _ResultLoad:
         missed = len(self._sent)
         self._sent.clear()
         self._stored.clear()
-        return {
+        row: Row = {
             "results": len(self._from_sent),
             "reached_per_second": round(len(self._from_sent) / took, 1),
             "skipped": skipped,
             "missed": missed,
-            "sent_to_label_ms_p50": round(percentile(self._from_sent, 0.5) * 1000, 1),
-            "sent_to_label_ms_p99": round(percentile(self._from_sent, 0.99) * 1000, 1),
-            "stored_to_label_ms_p50": round(percentile(self._from_stored, 0.5) * 1000, 1),
-            "stored_to_label_ms_p99": round(percentile(self._from_stored, 0.99) * 1000, 1),
         }
+        for begin, seconds_taken in (("sent", self._from_sent), ("stored", self._from_stored)):
+            for share in (50, 99):
+                milliseconds = percentile(seconds_taken, share / 100) * 1000
+                row[f"{begin}_to_label_ms_p{share}"] = round(milliseconds, 1)
+        return row
 
     async def _flip(self, node: str, pod: str) -> None:
         self._busy.add(node)

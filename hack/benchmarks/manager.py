@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import mean
@@ -300,9 +301,7 @@ class _ManagerRun:
                 of=set(self._per_node),
             )
             await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
-            self._row(
-                "start", manager, manager.ready_seconds, before, await self._cluster.api.usage()
-            )
+            await self._row("start", manager, manager.ready_seconds, before)
             await self._phase(
                 manager,
                 "spread",
@@ -331,10 +330,8 @@ class _ManagerRun:
         before = await self._cluster.api.usage()
         async with self._cluster.manager(self._options) as manager:
             await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
-            self._row(
-                "restart", manager, manager.ready_seconds, before, await self._cluster.api.usage()
-            )
-            await self._idle(manager)
+            await self._row("restart", manager, manager.ready_seconds, before)
+            await self._phase(manager, "idle", partial(asyncio.sleep, IDLE_SECONDS), None)
             await self._phase(
                 manager,
                 "delete",
@@ -365,22 +362,10 @@ class _ManagerRun:
                 await act()
             ended_at = reached.result()
         await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
-        self._row(
-            phase,
-            manager,
-            ended_at - started_at,
-            before,
-            await self._cluster.api.usage(),
-        )
+        await self._row(phase, manager, ended_at - started_at, before)
 
-    def _row(
-        self,
-        phase: str,
-        manager: Measured,
-        wall: float,
-        before: Usage,
-        after: Usage,
-    ) -> None:
+    async def _row(self, phase: str, manager: Measured, wall: float, before: Usage) -> None:
+        after = await self._cluster.api.usage()
         writes = {name: count for name, count in (after.writes - before.writes).items() if count}
         cpu = manager.cpu_seconds
         pod_writes = sum(count for name, count in writes.items() if name.endswith(" pods/status"))
@@ -390,7 +375,6 @@ class _ManagerRun:
             "phase": phase,
             "wall_s": round(wall, 2),
             "cpu_s": round(cpu, 2),
-            "kernel_s": round(manager.system_seconds, 2),
             "rss_mb": round(manager.peak_mb, 1),
             "writes": dict(sorted(writes.items())),
             "cpu_ms_per_pod_write": round(cpu / pod_writes * 1000, 2) if pod_writes else None,
@@ -398,19 +382,6 @@ class _ManagerRun:
             "python": interpreter(),
         }
         self._add(row)
-
-    async def _idle(self, manager: Measured) -> None:
-        """Measures it while nothing changes."""
-        before = await self._cluster.api.usage()
-        manager.lap()
-        await asyncio.sleep(IDLE_SECONDS)
-        self._row(
-            "idle",
-            manager,
-            IDLE_SECONDS,
-            before,
-            await self._cluster.api.usage(),
-        )
 
     async def _create(self) -> None:
         await self._cluster.api.json(

@@ -27,20 +27,15 @@ class Measured:
     def __init__(self, pid: int, ready_seconds: float) -> None:
         self.pid = pid
         self.ready_seconds = ready_seconds
-        self._cpu = self._system = 0.0
+        self._cpu = 0.0
 
     def lap(self) -> None:
         self._cpu = procfs.cpu_seconds(self.pid)
-        self._system = procfs.system_seconds(self.pid)
         procfs.reset_peak(self.pid)
 
     @property
     def cpu_seconds(self) -> float:
         return procfs.cpu_seconds(self.pid) - self._cpu
-
-    @property
-    def system_seconds(self) -> float:
-        return procfs.system_seconds(self.pid) - self._system
 
     @property
     def peak_mb(self) -> float:

@@ -10,13 +10,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far, its ended children not included."""
-    user, system = _cpu_ticks(pid)
-    return (user + system) / _TICKS
-
-
-def system_seconds(pid: int) -> float:
-    """The kernel's part of `cpu_seconds`: sockets, for the most part."""
-    return _cpu_ticks(pid)[1] / _TICKS
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def resident_mb(pid: int) -> float:
@@ -39,11 +34,6 @@ def listener_pid(path: str) -> int:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid: int = struct.unpack("iII", credentials)[0]
     return pid
-
-
-def _cpu_ticks(pid: int) -> tuple[int, int]:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]), int(fields[12])
 
 
 def _status_kb(pid: int, name: str) -> int:

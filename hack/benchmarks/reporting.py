@@ -1,5 +1,6 @@
 """Figures as JSON lines (stdout); progress and a table (stderr)."""
 
+import asyncio
 import json
 import platform
 import sys
@@ -59,6 +60,16 @@ def medians(runs: list[list[Row]]) -> list[Row]:
                 row[key] = round(median(values), 4)
         merged.append(row)
     return merged
+
+
+async def in_own_process(module: str, *arguments: int) -> Row:
+    """Run a benchmark of this package as a program, and return the row that it prints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, *map(str, arguments), stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    row: Row = json.loads(output)
+    return row
 
 
 def interpreter() -> str:

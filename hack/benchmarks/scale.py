@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
@@ -19,7 +20,7 @@ from support.hollow import ANNOTATION, LABEL, node_name, pod_ip, pod_name
 from support.hollow import pod_object as hollow_pod
 
 from benchmarks import hollow, procfs
-from benchmarks.reporting import Row, emit, interpreter, machine_speed
+from benchmarks.reporting import Row, emit, in_own_process, interpreter, machine_speed
 from kruise_probe.api.errors import Status, error_of
 from kruise_probe.api.meta import (
     EventType,
@@ -93,7 +94,7 @@ class _Client:
     def __init__(
         self, pods: dict[str, bytes], probes: _Served[Any], marker: dict[str, Any]
     ) -> None:
-        self.writes: dict[str, int] = {}
+        self.writes: Counter[str] = Counter()
         self._pods = pods
         self._probes = probes
         self._marker = marker
@@ -106,7 +107,7 @@ class _Client:
         *,
         namespace: str = "",
     ) -> Any:
-        self._count(resource)
+        self.writes[resource.plural] += 1
         wire = msgspec.json.decode(body)
         wire["metadata"] |= {
             "uid": wire["metadata"]["name"],
@@ -119,7 +120,7 @@ class _Client:
         return obj
 
     async def patch(self, resource: Any, key: NamespacedName, body: bytes, **_: Any) -> Any:
-        self._count(resource)
+        self.writes[resource.plural] += 1
         await asyncio.sleep(0)
         patch = msgspec.json.decode(body)
         if resource is PODS:
@@ -150,10 +151,7 @@ class _Client:
         *,
         uid: str = "",
     ) -> None:
-        self._count(resource)
-
-    def _count(self, resource: Resource[Any]) -> None:
-        self.writes[resource.plural] = self.writes.get(resource.plural, 0) + 1
+        self.writes[resource.plural] += 1
 
     def _stamp(self) -> dict[str, Any]:
         self._version += 1
@@ -261,7 +259,7 @@ async def _one_size(nodes: int, pods: int) -> Row:
         row["list_cpu_s"] = round(time.process_time() - cpu, 2)
         row["list_us_per_pod"] = round((time.process_time() - cpu) / pods * 1e6, 1)
         tasks.append(group.create_task(manager.lead()))
-        await until(lambda: client.writes.get("nodepodprobes", 0) >= nodes)
+        await until(lambda: client.writes["nodepodprobes"] >= nodes)
         row["planned_wall_s"] = round(time.perf_counter() - wall, 2)
         await _quiet()
         row["planned_cpu_s"] = round(time.process_time() - cpu, 2)
@@ -296,16 +294,7 @@ async def measure(sizes: tuple[tuple[int, int], ...]) -> list[Row]:
     rows: list[Row] = [machine_speed()]
     emit(rows[0])
     for nodes, pods in sizes:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "benchmarks.scale",
-            str(nodes),
-            str(pods),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        output, _ = await process.communicate()
-        rows.append(msgspec.json.decode(output))
+        rows.append(await in_own_process("benchmarks.scale", nodes, pods))
         emit(rows[-1])
     return rows
 

@@ -18,7 +18,7 @@ SLOWEST_SECONDS = 10
 def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--inside"]:
         return inside(arguments[1], arguments[2:])
-    names = target_names()
+    names = list(_targets().TARGETS)
     if not arguments:
         print("\n".join(names))
         return 0
@@ -31,10 +31,6 @@ def main(arguments: list[str]) -> int:
         )
         return 2
     return max(fuzz(name, int(seconds)) for name in chosen)
-
-
-def target_names() -> list[str]:
-    return list(_targets().TARGETS)
 
 
 def _targets() -> ModuleType:

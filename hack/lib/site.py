@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 DESCRIPTION_LETTERS = 160
@@ -65,9 +66,7 @@ def describe(text: str) -> str:
         " ".join(prose.split()),
     )
     plain = re.sub(r"[`*]", "", plain)
-    if len(plain) <= DESCRIPTION_LETTERS:
-        return plain
-    return plain[:DESCRIPTION_LETTERS].rsplit(" ", 1)[0].rstrip(",;:") + " …"
+    return textwrap.shorten(plain, DESCRIPTION_LETTERS, placeholder=" …")
 
 
 def finish(folder: Path) -> None:
