@@ -25,9 +25,11 @@ def emit(row: Mapping[str, Any]) -> None:
     print(json.dumps(row), flush=True)
 
 
-def table(rows: list[Row], *, hide: tuple[str, ...] = ("benchmark", "run", "python")) -> None:
+def table(rows: list[Row]) -> None:
     """Prints all figures of a run as a Markdown table."""
-    columns = list(dict.fromkeys(key for row in rows for key in row if key not in hide))
+    columns = list(
+        dict.fromkeys(key for row in rows for key in row if key not in ("benchmark", "python"))
+    )
     cells = [columns, ["---"] * len(columns)]
     cells += [[_cell(row.get(column)) for column in columns] for row in rows]
     for line in cells:
