@@ -10,7 +10,7 @@ import yaml
 def load_table(path: Path, tags: dict[str, Callable[[Any], Any]]) -> Any:
     """The document; a tag `!name` calls `tags["name"]` with the value that follows it.
 
-    All tables have `!times [text or list, count]` and `!join [text, …]`.
+    All tables have `!times [text or list, count]`, `!join [text, …]`, and `!bytes` of a text or of several, in Latin-1.
     """
 
     class Loader(yaml.SafeLoader):
@@ -26,7 +26,7 @@ def load_table(path: Path, tags: dict[str, Callable[[Any], Any]]) -> Any:
 
         Loader.add_constructor(f"!{name}", construct)
 
-    for name, made in {"times": _times, "join": "".join, **tags}.items():
+    for name, made in {"times": _times, "join": "".join, "bytes": _bytes, **tags}.items():
         add(name, made)
     return yaml.load(path.read_text(), Loader)
 
@@ -34,3 +34,7 @@ def load_table(path: Path, tags: dict[str, Callable[[Any], Any]]) -> Any:
 def _times(repeated: Any) -> Any:
     value, count = repeated
     return value * count
+
+
+def _bytes(text: Any) -> bytes:
+    return "".join(text).encode("latin-1")

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from structlog.testing import capture_logs
 from support.cases import cases
 from support.certificates import issued
 from support.leaks import freed_at_once
+from support.tables import load_table
 
 from kruise_probe.serving.http_server import (
     GRACE_SECONDS,
@@ -31,6 +33,7 @@ from kruise_probe.serving.sockets import BindAddress, ServerTls
 from kruise_probe.wire.requests import HttpRequest, HttpResponse
 from kruise_probe.wire.responses import ResponseParser
 
+TABLE = load_table(Path(__file__).parents[2] / "data" / "http-requests.yaml", {})
 IDLE_SECONDS = 15.0
 MAX_BODY = 1000
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -201,19 +204,7 @@ async def test_the_response_to_head_has_no_body() -> None:
         )
 
 
-UNFINISHED = {
-    "nothing": (b"", False, IDLE_SECONDS),
-    "empty-line": (b"\r\n", False, READ_SECONDS),
-    "half-a-head": (GET[:10], False, READ_SECONDS),
-    "half-a-body": (POST[:-1], False, READ_SECONDS),
-    "idle": (GET, False, IDLE_SECONDS),
-    "one-byte-of-a-handshake": (b"\x16", True, READ_SECONDS),
-    "begins-a-hello": (b"\x16\x03\x01\x02\x00\x01", True, READ_SECONDS),
-    "no-handshake": (b"", True, READ_SECONDS),
-}
-
-
-@cases("sent tls seconds", **UNFINISHED)
+@cases("sent tls seconds", **TABLE["unfinished"])
 async def test_client_that_stops_sending_is_closed(sent: bytes, tls: bool, seconds: float) -> None:
     async with serving(echo, tls=server_tls() if tls else None) as served:
         client = served.connect()
@@ -286,22 +277,7 @@ async def test_a_client_that_half_closes_gets_its_response() -> None:
         assert client.lost
 
 
-REFUSED = {
-    "not-http": (b"hello\r\n\r\n", 400),
-    "too-large": (POST.replace(b" 5", b" 1001"), 413),
-    "long-head": (GET[:-2] + b"A: " + b"a" * 40_000 + b"\r\n\r\n", 431),
-    "endless-head": (GET[:-2] + b"A: " + b"a" * 40_000, 431),
-    "nothing": (b"\r\n\r\n", 400),
-    "tls": (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400),
-    "no-field": (GET[:-2] + b"no field\r\n\r\n", 400),
-    "connect": (b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-    "far-too-large": (POST.replace(b" 5", b" 5000000000000000000"), 413),
-    "chunked": (POST.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked"), 411),
-    "negative": (POST.replace(b" 5", b" -5"), 400),
-}
-
-
-@cases("sent status", **REFUSED)
+@cases("sent status", **TABLE["refused"])
 async def test_after_a_refusal_the_rest_is_discarded_for_a_second(sent: bytes, status: int) -> None:
     async with serving(echo) as served:
         client = await served.sent(sent)
@@ -314,12 +290,7 @@ async def test_after_a_refusal_the_rest_is_discarded_for_a_second(sent: bytes, s
         assert client.lost
 
 
-@cases(
-    "sent",
-    http_1_0=b"GET /a HTTP/1.0\r\n\r\n",
-    close=GET[:-2] + b"Connection: x\r\nConnection: y, Close\r\n\r\n",
-    upgrade=GET[:-2] + b"Upgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
-)
+@cases("sent", **TABLE["closing"])
 async def test_some_requests_close_the_connection(sent: bytes) -> None:
     async with serving(echo) as served:
         client = await served.sent(sent)
@@ -341,22 +312,7 @@ async def test_a_client_that_pipelines_gets_one_response_and_is_closed(sent: byt
         assert client.lost
 
 
-SELECTED = {
-    "get": ("GET", GET, 200),
-    "head": ("GET", GET.replace(b"GET", b"HEAD"), 200),
-    "other-method": ("GET", POST, 405),
-    "longer": ("GET", GET.replace(b"/a", b"/a/"), 404),
-    "slashes": ("GET", GET.replace(b"/a", b"//a"), 404),
-    "quoted": ("GET", GET.replace(b"/a", b"/%61?b"), 200),
-    "no-utf-8": ("GET", GET.replace(b"/a", b"/a%ff"), 404),
-    "whole-url": ("GET", GET.replace(b"/a", b"http://host:1/a?b"), 200),
-    "without-a-path": ("GET", GET.replace(b"/a", b"http://host"), 200),
-    "post": ("POST", POST, 200),
-    "post-only": ("POST", GET, 405),
-}
-
-
-@cases("method sent status", **SELECTED)
+@cases("method sent status", **TABLE["selected"])
 async def test_a_handler_is_selected_by_path_and_method(
     method: str, sent: bytes, status: int
 ) -> None:
