@@ -1,10 +1,10 @@
 """Commands and forwarded ports of a pod, over real WebSockets to a scripted API server; messages in any portions."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -24,6 +24,8 @@ from support.scripted_pod import (
     status,
     streaming,
 )
+from support.tables import load_table
+from support.wire import Json
 from websocket import ABNF
 
 from kruise_probe.api.errors import ConnectionFailed, Forbidden
@@ -44,20 +46,11 @@ from kruise_probe.client.pod_streams import (
 from kruise_probe.client.rest import RestClient
 from kruise_probe.client.transport import ResponseStream
 
-MAX_ERROR_BYTES = 64 * 1024
-
 pytestmark = pytest.mark.sockets
 
 KEY = NamespacedName("default", "web-0")
 LIMIT = 1000
-NO_PROGRAM = b'\x03{"status":"Failure","reason":"InternalError","message":"no such file"}'
-
-
-def failure(reason: str, cause: str) -> bytes:
-    """The status of a command that was killed."""
-    details = {"causes": [{"reason": reason, "message": cause}]}
-    status = {"status": "Failure", "message": "killed", "details": details}
-    return b"\x03" + json.dumps(status).encode()
+TABLE = load_table(Path(__file__).parents[2] / "data" / "streams.yaml", {})
 
 
 def client_of(pod: ScriptedPod) -> RestClient:
@@ -77,45 +70,30 @@ async def run(
         )
 
 
-OUTPUTS = {
-    "success": (exited(0, b"fine"), (0, b"fine", b"")),
-    "failure": (exited(3, b"out", b"bad"), (3, b"out", b"bad")),
-    "in-pieces": (streaming(b"\x01a", b"\x02b", b"\x01c", b'\x03{"status":', b'\x03"Success"}'), (0, b"ac", b"b")),
-    "exit-code-of-a-hostile-node": (streaming(failure("ExitCode", "1" * 5000)), (111111111, b"", b"")),
-    "status-at-its-limit": (streaming(b"\x03" + b'{"status":"Success"}'.ljust(MAX_ERROR_BYTES)), (0, b"", b"")),
-    "output-at-its-limit": (streaming(b"\x01" + b"x" * LIMIT, b'\x03{"status":"Success"}'), (0, b"x" * LIMIT, b"")),
-    "unknown-channel-and-empty-message": (streaming(b"\x07what", b"", b'\x03{"status":"Success"}'), (0, b"", b"")),
-}  # fmt: skip
+def execute_of(row: Json) -> Exec:
+    """What the API server sends in a row."""
+    if "hangs" in row:
+        return hanging
+    sends = [message.encode("latin-1") for message in row.get("sends", ())]
+    return streaming(*sends, forever=row.get("forever", "").encode("latin-1"))
 
 
-@cases("execute output", **OUTPUTS)
-async def test_output_and_exit_code_of_a_command(
-    execute: Exec, output: tuple[int, bytes, bytes]
-) -> None:
-    assert await run(execute) == output
+@pytest.mark.parametrize("row", TABLE["outputs"].values(), ids=TABLE["outputs"])
+async def test_output_and_exit_code_of_a_command(row: Json) -> None:
+    assert await run(execute_of(row)) == tuple(row["output"])
 
 
-FAILURES = {
-    "no-program": (streaming(NO_PROGRAM), CommandNotStarted, "no such file"),
-    "cut": (streaming(b"\x01a"), ConnectionFailed, "before the command's exit code"),
-    "no-json": (streaming(b"\x03oops"), ConnectionFailed, "cannot be read"),
-    "no-status": (streaming(b"\x03[]"), ConnectionFailed, "cannot be read"),
-    "empty-status": (streaming(b"\x03{}"), CommandNotStarted, ""),
-    "signal": (streaming(failure("Signal", "9")), CommandNotStarted, "killed"),
-    "no-number": (streaming(failure("ExitCode", "IX")), CommandNotStarted, "killed"),
-    "both-outputs-together": (streaming(b"\x01" + b"x" * (LIMIT // 2), b"\x02" + b"x" * (LIMIT // 2 + 1), b"\x03{}"), OutputTooLarge, ""),
-    "endless": (streaming(forever=b"\x01" + b"y\n" * 100), OutputTooLarge, ""),
-    "endless-status": (streaming(forever=b"\x03" + b"x" * 5000), ConnectionFailed, "too long"),
-    "hangs": (hanging, TimeoutError, ""),
-}  # fmt: skip
+ERRORS: dict[str, type[Exception]] = {
+    error.__name__: error
+    for error in (CommandNotStarted, ConnectionFailed, OutputTooLarge, TimeoutError)
+}
 
 
-@cases("execute error text", **FAILURES)
-async def test_command_without_a_result_has_a_reason(
-    execute: Exec, error: type[Exception], text: str
-) -> None:
-    with pytest.raises(error, match=text or None):
-        await run(execute, timeout=0.5 if error is TimeoutError else PATIENCE_SECONDS)
+@pytest.mark.parametrize("row", TABLE["failures"].values(), ids=TABLE["failures"])
+async def test_command_without_a_result_has_a_reason(row: Json) -> None:
+    timeout = 0.5 if "hangs" in row else PATIENCE_SECONDS
+    with pytest.raises(ERRORS[row["error"]], match=row.get("text")):
+        await run(execute_of(row), timeout=timeout)
 
 
 async def test_endless_pings_end_at_the_timeout() -> None:
