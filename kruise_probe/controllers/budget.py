@@ -18,7 +18,7 @@ Differs: bytes of an object instead of a link.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -107,7 +107,11 @@ class FittedSpec(NamedTuple):
     probes_left_out: int = 0
 
 
-def group_of(marker: str, order: object, probes: tuple[ContainerProbe, ...]) -> Group:
+def group_of(
+    marker: str,
+    order: object,
+    probes: tuple[ContainerProbe, ...],
+) -> Group:
     return Group(marker, order, probes, _bytes_of(probes))
 
 
@@ -121,10 +125,15 @@ def pod_probes(groups: Iterable[Group]) -> PodProbes:
     return PodProbes(groups, probes, sum(sizes), min(sizes, default=0))
 
 
-def pod_part(entry: PodProbe, of_template: PodProbes, fixed: tuple[ContainerProbe, ...]) -> PodPart:
+def pod_part(
+    entry: PodProbe,
+    of_template: PodProbes,
+    fixed: tuple[ContainerProbe, ...],
+) -> PodPart:
     names = len(entry.name) + len(entry.namespace)
-    own_bytes = POD_STATUS_BYTES + _EMPTY_POD_BYTES + 2 * names + len(entry.uid) + len(entry.ip)
-    return PodPart(entry, of_template, fixed, own_bytes)
+    in_spec = _EMPTY_POD_BYTES + names + len(entry.uid) + len(entry.ip)
+    in_status = POD_STATUS_BYTES + names
+    return PodPart(entry, of_template, fixed, in_spec + in_status)
 
 
 def entry_bytes(entry: PodProbe) -> int:
@@ -173,8 +182,11 @@ def fit_steps(
     return FittedSpec(in_order(entries), no_room, left_out)
 
 
+_identity = attrgetter("namespace", "name", "uid")
+
+
 def in_order(entries: Iterable[PodProbe]) -> tuple[PodProbe, ...]:
-    return tuple(sorted(entries, key=lambda entry: (entry.namespace, entry.name, entry.uid)))
+    return tuple(sorted(entries, key=_identity))
 
 
 def _fixed_bytes(part: PodPart) -> int:

@@ -52,7 +52,11 @@ def verdict_of(state: ContainerProbeState | None) -> tuple[bool, str]:
 
 
 def cause_on(
-    probe: CompiledProbe, pod: Pod, unsupported: LeftOut | None, *, is_absent: bool
+    probe: CompiledProbe,
+    pod: Pod,
+    unsupported: LeftOut | None,
+    *,
+    is_absent: bool,
 ) -> str:
     """Why a probe cannot have a state on a pod; `is_absent`: the node never showed a sign of a daemon."""
     if unsupported is not None:

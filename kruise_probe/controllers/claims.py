@@ -304,7 +304,8 @@ def marks_of(pod: Pod, marker: CompiledMarker) -> Owned:
 
     Somebody may have emptied `managedFields`.
     """
-    return unowned_marks(pod, marker).union(filter(pod.has, pod.owned & marker.marks))
+    owned = pod.owned & marker.marks
+    return unowned_marks(pod, marker).union(filter(pod.has, owned))
 
 
 def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:

@@ -271,7 +271,12 @@ def _probes(
     return tuple(probes)
 
 
-def _compiled(marker: str, probe: PodContainerProbe, path: str, invalid: _Invalid) -> CompiledProbe:
+def _compiled(
+    marker: str,
+    probe: PodContainerProbe,
+    path: str,
+    invalid: _Invalid,
+) -> CompiledProbe:
     container_probe, port_name = _container_probe(marker, probe)
     condition_type = probe.pod_condition_type or ""
     if invalid.has_any(f"{path}.podConditionType"):
@@ -297,7 +302,11 @@ def _exclusivity(probe: PodContainerProbe) -> Exclusivity | None:
     return Exclusivity(probe.exclusive.group_by_label or "", probe.epoch is not None)
 
 
-def _policies(probe: PodContainerProbe, path: str, invalid: _Invalid) -> Mapping[str, Wanted]:
+def _policies(
+    probe: PodContainerProbe,
+    path: str,
+    invalid: _Invalid,
+) -> Mapping[str, Wanted]:
     """The values of each policy, by state; Succeeded and Failed have one, which may be empty."""
     policies: dict[str, Wanted] = {}
     policies[ProbeState.SUCCEEDED] = {}
@@ -309,7 +318,11 @@ def _policies(probe: PodContainerProbe, path: str, invalid: _Invalid) -> Mapping
     return policies
 
 
-def _values(policy: MarkerPolicy, path: str, invalid: _Invalid) -> Wanted:
+def _values(
+    policy: MarkerPolicy,
+    path: str,
+    invalid: _Invalid,
+) -> Wanted:
     """The valid static values, replaced by those from the message."""
     values: dict[Mark, MarkValue] = {}
     for key, value in policy.labels.items():

@@ -236,7 +236,11 @@ def _no_verdict(cause: str, facts: Facts) -> str:
     return f"No result of {what}: {CAUSES[cause]}; kruise-probe status lists the pods."
 
 
-def _container_not_found(marker: CompiledMarker, probes: Mapping[str, int], matched: int) -> str:
+def _container_not_found(
+    marker: CompiledMarker,
+    probes: Mapping[str, int],
+    matched: int,
+) -> str:
     containers = {probe.probe: probe.container for probe in marker.probes}
     texts: list[str] = []
     for probe, pods in sorted(probes.items()):
@@ -358,17 +362,24 @@ def deleting(nodes: Sequence[str], pod: NamespacedName | None) -> Condition:
 
 
 def _pods_by_node(counts: Mapping[str, int]) -> str:
-    return listed([f"{node} ({count} pods)" for node, count in sorted(counts.items())])
+    nodes = [f"{node} ({count} pods)" for node, count in sorted(counts.items())]
+    return listed(nodes)
 
 
 def listed(items: Sequence[str]) -> str:
     """Join the first items, and count the rest."""
     shown = "; ".join(items[:LISTED])
-    return f"{shown}; and {len(items) - LISTED} more" if len(items) > LISTED else shown
+    more = len(items) - LISTED
+    if more > 0:
+        shown += f"; and {more} more"
+    return shown
 
 
 def stamped(
-    conditions: Iterable[Condition], marker: PodProbeMarker, generation: int, now: datetime
+    conditions: Iterable[Condition],
+    marker: PodProbeMarker,
+    generation: int,
+    now: datetime,
 ) -> tuple[Condition, ...]:
     """Set lastTransitionTime, which changes only with the status, and observedGeneration."""
     previous = {condition.type: condition for condition in marker.conditions}
@@ -388,7 +399,11 @@ def stamped(
 
 
 def marker_status(
-    marker: PodProbeMarker, facts: Facts, *, lasting: set[str], now: datetime
+    marker: PodProbeMarker,
+    facts: Facts,
+    *,
+    lasting: set[str],
+    now: datetime,
 ) -> PodProbeMarkerStatus:
     """The status that `marker` should have. observedGeneration is that of the counts, as `marker` may be newer."""
     counts = facts.counts

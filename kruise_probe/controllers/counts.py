@@ -120,13 +120,19 @@ class StatusCounts:
 
     def on_nodes(self, reason: str) -> dict[str, int]:
         """By node, the number of pods with this problem."""
-        nodes = self.of(OnNode).items()
-        return {problem.node: pods for problem, pods in nodes if problem.reason == reason}
+        found: dict[str, int] = {}
+        for problem, pods in self.of(OnNode).items():
+            if problem.reason == reason:
+                found[problem.node] = pods
+        return found
 
     def of_probes(self, cause: str = "") -> dict[str, int]:
         """By probe, the number of pods on which it has no verdict for this cause or, without one, a verdict."""
-        verdicts = self.of(ProbeVerdict).items()
-        return {verdict.probe: pods for verdict, pods in verdicts if verdict.cause == cause}
+        found: dict[str, int] = {}
+        for verdict, pods in self.of(ProbeVerdict).items():
+            if verdict.cause == cause:
+                found[verdict.probe] = pods
+        return found
 
     @property
     def matched(self) -> int:
@@ -251,22 +257,37 @@ def facts_of_probed(marker: CompiledMarker, probed: ProbedPod) -> PodFacts:
         facts.append(PodFlag.PAUSED)
     if probed.is_limited:
         facts.append(PodFlag.WRITES_LIMITED)
-    if probed.checks_entry and not is_current(marker, pod, probed.entry, paused=is_paused):
+    if probed.checks_entry and not is_current(
+        marker,
+        pod,
+        probed.entry,
+        paused=is_paused,
+    ):
         facts.append(OnNode(NODES_BEHIND, pod.node))
     daemon = _problem_of_daemon(probed, is_paused)
     if daemon:
         facts.append(OnNode(daemon, pod.node))
     facts += _verdicts(marker, probed)
-    if outcome.invalid_values:
-        invalid: list[InvalidValue] = []
-        for probe in marker.probes:
-            invalid += outcome.invalid_values.get(probe.name, ())
-        if invalid:
-            facts += [PodFlag.INVALID, *invalid]
+    facts += _invalid_of(marker, outcome)
     return tuple(facts)
 
 
-def facts_of_left_out(marker: CompiledMarker, reason: str, node: str = "") -> PodFacts:
+def _invalid_of(marker: CompiledMarker, outcome: PodOutcome) -> list[Hashable]:
+    invalid: list[Hashable] = []
+    if not outcome.invalid_values:  # the common case
+        return invalid
+    for probe in marker.probes:
+        invalid += outcome.invalid_values.get(probe.name, ())
+    if invalid:
+        invalid.append(PodFlag.INVALID)
+    return invalid
+
+
+def facts_of_left_out(
+    marker: CompiledMarker,
+    reason: str,
+    node: str = "",
+) -> PodFacts:
     """What a pod adds to a marker whose probes a limit leaves out."""
     verdicts = [ProbeVerdict(probe.probe, reason) for probe in marker.probes]
     return (InState(ProbeState.UNKNOWN), OnNode(reason, node), *verdicts)
@@ -281,7 +302,8 @@ def _limit_of(marker: CompiledMarker, probed: ProbedPod) -> LeftOut | None:
 def _problem_of_daemon(probed: ProbedPod, is_paused: bool) -> str:
     is_stale = bool(probed.results.why_stale)
     if is_paused:
-        is_stale = REASON_DAEMON_STALE in [each.reason for each in probed.pod.conditions]
+        reasons = [condition.reason for condition in probed.pod.conditions]
+        is_stale = REASON_DAEMON_STALE in reasons
     if is_stale:
         return REASON_DAEMON_STALE
     if probed.is_absent and not is_paused:
@@ -296,23 +318,28 @@ def _verdicts(marker: CompiledMarker, probed: ProbedPod) -> Iterable[ProbeVerdic
         is_given, cause = verdict_of(results.states.get(probe.name))
         if not is_given and not cause:
             unsupported = results.left_out.get(probe.name)
-            cause = cause_on(probe, probed.pod, unsupported, is_absent=probed.is_absent)
+            cause = cause_on(
+                probe,
+                probed.pod,
+                unsupported,
+                is_absent=probed.is_absent,
+            )
         if is_given or cause:
             yield ProbeVerdict(probe.probe, cause)
 
 
-def outcome_of(pod: Pod, claims: Claims, results: PodResults) -> PodOutcome:
+def outcome_of(
+    pod: Pod,
+    claims: Claims,
+    results: PodResults,
+) -> PodOutcome:
     """By the recorded states: without those that are stale, and those of containers that ended for good."""
-    shown = results.states
-    if results.why_stale or pod.finished or pod.exit_codes:
-        shown = {}
-        for claim in claims.claims:
-            state = results.states.get(claim.name)
-            if state is not None and why_unknown(pod, claim, results) is None:
-                shown[claim.name] = state
-    if not shown:
-        return PodOutcome(shown)
-    return PodOutcome(shown, invalid_values(claims, shown))
+    states = results.states
+    if results.why_stale or pod.exit_codes:
+        known = [claim for claim in claims.claims if why_unknown(pod, claim, results) is None]
+        names = [claim.name for claim in known]
+        states = {name: states[name] for name in names if name in states}
+    return PodOutcome(states, invalid_values(claims, states))
 
 
 def state_of(marker: CompiledMarker, states: States) -> ProbeState:
@@ -329,23 +356,29 @@ def state_of(marker: CompiledMarker, states: States) -> ProbeState:
 def invalid_values(claims: Claims, states: States) -> Mapping[str, Sequence[InvalidValue]]:
     """The keys for which the messages of a pod have no valid value, by the name of the probe."""
     found: dict[str, list[InvalidValue]] = {}
+    if not states:
+        return found
     for claim in claims.claims:
         state = states.get(claim.name)
         if state is None:
             continue
-        wanted = claim.wanted.get(state.state)
-        if not wanted:
+        values = values_of(claim.wanted.get(state.state, {}), state)
+        marks = [value.mark for value in values if value.invalid is not None]
+        if not marks:
             continue
         searched = searched_part(state.message or "", failed=state.state == ProbeState.FAILED)
         probe = ProbeName.parse(claim.name).probe
-        for value in values_of(wanted, state):
-            if value.invalid:
-                invalid = InvalidValue(probe, value.mark.kind, value.mark.name, searched)
-                found.setdefault(claim.name, []).append(invalid)
+        found[claim.name] = [InvalidValue(probe, mark.kind, mark.name, searched) for mark in marks]
     return found
 
 
-def is_current(marker: CompiledMarker, pod: Pod, entry: PodProbe | None, *, paused: bool) -> bool:
+def is_current(
+    marker: CompiledMarker,
+    pod: Pod,
+    entry: PodProbe | None,
+    *,
+    paused: bool,
+) -> bool:
     """Whether the node's NodePodProbe holds exactly this marker's probes of the pod."""
     wanted: tuple[ContainerProbe, ...] = ()
     if not paused:

@@ -71,7 +71,9 @@ class Daemon(msgspec.Struct):
     def verdict(self) -> Verdict:
         if not self.silent:
             return Verdict.ALIVE
-        return Verdict.STALE if self.renewed or self.stale_message else Verdict.ABSENT
+        if self.renewed or self.stale_message:
+            return Verdict.STALE
+        return Verdict.ABSENT
 
     @property
     def findings(self) -> Findings:
@@ -83,7 +85,9 @@ class Daemon(msgspec.Struct):
         turns = [holder for holder, _ in groupby(self.holders)]
         processes = sorted(set(turns))
         returns = len(turns) - len(processes)
-        return tuple(processes) if returns >= RETURNS else ()
+        if returns < RETURNS:
+            return ()
+        return tuple(processes)
 
     def show_life(self, now: float) -> None:
         self.counts_from = now
@@ -117,7 +121,12 @@ class DaemonLeases:
         return daemon.stale_message or why_stale(node, daemon.renewed)
 
     def observe_lease(
-        self, node: str, lease: Lease, now: float, *, is_initial: bool = False
+        self,
+        node: str,
+        lease: Lease,
+        now: float,
+        *,
+        is_initial: bool = False,
     ) -> bool:
         """Record a Lease. Another renewTime than before is a renewal, whether it is later or earlier.
 
@@ -151,7 +160,12 @@ class DaemonLeases:
         if stored is not None and not daemon.silent:
             daemon.kruises = daemon.kruises or bool(kruises_results(stored))
 
-    def observe_status(self, node: str, stored: NodePodProbe, now: float) -> bool:
+    def observe_status(
+        self,
+        node: str,
+        stored: NodePodProbe,
+        now: float,
+    ) -> bool:
         """Record a write of the node's status. Without a Lease, there is nothing to decide about a daemon that reports."""
         daemon = self.daemons.get(node)
         if daemon is None:
@@ -168,7 +182,12 @@ class DaemonLeases:
         if not daemon.silent:
             daemon.counts_from = now
 
-    def recall_stale(self, node: str, message: str, now: float) -> None:
+    def recall_stale(
+        self,
+        node: str,
+        message: str,
+        now: float,
+    ) -> None:
         """Record that conditions, which another manager wrote, say that the daemon is silent. It is until it shows life."""
         daemon = self._known(node, now)
         daemon.silent = True
@@ -188,9 +207,10 @@ class DaemonLeases:
 
 
 def _add_holder(daemon: Daemon, holder: str) -> None:
-    last = daemon.holders[-1:]
-    if last != (holder,) or len(set(daemon.holders)) > 1:
-        daemon.holders = (*daemon.holders[1 - HOLDERS :], holder)
+    is_alone = {*daemon.holders} == {holder}
+    if not is_alone:
+        earlier = daemon.holders[1 - HOLDERS :]
+        daemon.holders = (*earlier, holder)
 
 
 def is_outlived(stored: NodePodProbe | None, renewed: str) -> bool:

@@ -88,7 +88,11 @@ def of_nodes(definition: Definition) -> tuple[str, ...]:
     return _dropped(definition, ("spec", "podProbes", "probes"), list(CRITERIA))
 
 
-def _dropped(definition: Definition, path: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
+def _dropped(
+    definition: Definition,
+    path: tuple[str, ...],
+    names: list[str],
+) -> tuple[str, ...]:
     """Those of `names` that the items of the list at `path` lose."""
     for version in definition.spec.versions:
         schema = version.schema.schema

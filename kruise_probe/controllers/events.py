@@ -83,14 +83,25 @@ class PodEvents(_Events):
         ending = state.ending.naming(last_known.namespace, last_known.marks)
         self._enqueue_finalizers(node, ending)
 
-    def _record_dropped(self, old: Pod, new: Pod, before: Considered, after: Considered) -> None:
+    def _record_dropped(
+        self,
+        old: Pod,
+        new: Pod,
+        before: Considered,
+        after: Considered,
+    ) -> None:
         """Record the marks of markers that do not select the pod any more."""
         dropped = [marker for marker in before if marker not in after]
         ending = self._state.ending.selecting(old)
         dropped += [marker for marker in ending if not marker.selector.matches(new.labels)]
         self._state.record_ended(new, dropped)
 
-    def _enqueue_change(self, old: Pod, new: Pod, change: PodChange) -> None:
+    def _enqueue_change(
+        self,
+        old: Pod,
+        new: Pod,
+        change: PodChange,
+    ) -> None:
         if change.entry:
             self._queues.enqueue_node(new.node)
             if old.node != new.node:
@@ -179,7 +190,12 @@ class MarkerEvents(_Events):
         self._queues.markers.add(last_known.key)
         self._visit(removed, pods, Visit((removed,), entry=True, marks=True))
 
-    def _visit(self, marker: CompiledMarker, pods: list[Pod], visit: Visit) -> None:
+    def _visit(
+        self,
+        marker: CompiledMarker,
+        pods: list[Pod],
+        visit: Visit,
+    ) -> None:
         """Let the pods be visited node by node, so that each node is planned once after all its pods lost their marks."""
         pods.sort(key=_node_of)
         for pod in pods:
@@ -288,7 +304,12 @@ class LeaseEvents(_Events):
     def on_add(self, obj: Lease, is_initial: bool) -> None:
         node = node_of_daemon_lease(obj.key.name)
         leases = self._state.leases
-        if node and leases.observe_lease(node, obj, loop_time(), is_initial=is_initial):
+        if node and leases.observe_lease(
+            node,
+            obj,
+            loop_time(),
+            is_initial=is_initial,
+        ):
             self._queues.daemons.add(node)
 
     def on_update(self, old: Lease, new: Lease) -> None:

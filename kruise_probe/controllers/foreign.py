@@ -33,12 +33,19 @@ class ForeignChange(NamedTuple):
 
     def __str__(self) -> str:
         what = f"{self.mark.kind} {self.mark.name!r} of pod {self.pod}"
-        if self.by in (ADMISSION, REMOVED):
-            return f"{what} ({self.by})" if self.by else what
-        return f"{what} (field manager {self.by!r})"
+        if self.by == ADMISSION:
+            return what
+        by = self.by
+        if by != REMOVED:
+            by = f"field manager {by!r}"
+        return f"{what} ({by})"
 
 
-def foreign_changes(old: Pod, new: Pod, claims: Claims) -> list[ForeignChange]:
+def foreign_changes(
+    old: Pod,
+    new: Pod,
+    claims: Claims,
+) -> list[ForeignChange]:
     """What an update that is not ours changed of our marks on a pod that probes still claim."""
     found: list[ForeignChange] = []
     for mark in old.owned & claims.owners.keys():
@@ -52,7 +59,11 @@ def foreign_changes(old: Pod, new: Pod, claims: Claims) -> list[ForeignChange]:
     return found
 
 
-def _says_the_same(old: Pod, new: Pod, mark: Mark) -> bool:
+def _says_the_same(
+    old: Pod,
+    new: Pod,
+    mark: Mark,
+) -> bool:
     if not old.has(mark):
         return True
     if mark.field != "conditions":
@@ -67,7 +78,12 @@ class ForeignChanges:
     def __init__(self) -> None:
         self._seen_at: dict[NamespacedName, dict[ForeignChange, float]] = {}
 
-    def record(self, marker: NamespacedName, change: ForeignChange, now: float) -> None:
+    def record(
+        self,
+        marker: NamespacedName,
+        change: ForeignChange,
+        now: float,
+    ) -> None:
         changes = self._seen_at.setdefault(marker, {})
         changes.pop(change, None)
         changes[change] = now

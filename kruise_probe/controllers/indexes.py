@@ -132,13 +132,17 @@ class NodeView(NamedTuple):
 
     def state_of(self, pod: Pod, probe: str) -> ContainerProbeState | None:
         """The published state of a probe of the pod, whatever its hash."""
-        return _by_name(self.statuses.get((pod.namespace, pod.name, pod.uid))).get(probe)
+        status = self.statuses.get((pod.namespace, pod.name, pod.uid))
+        return _by_name(status).get(probe)
 
     def entry_of(self, pod: Pod, probe: str) -> ContainerProbe | None:
         """The stored entry of a probe of the pod."""
         entry = self.entries.get(pod.uid)
-        probes = entry.probes if entry is not None else ()
-        return next((stored for stored in probes if stored.name == probe), None)
+        if entry is not None:
+            for stored in entry.probes:
+                if stored.name == probe:
+                    return stored
+        return None
 
 
 _EMPTY_VIEW: Final = NodeView({}, {})

@@ -69,7 +69,12 @@ pods change for which the marker is not considered."""
 class MarkerReconciler:
     """Writes a marker's finalizer, and its status at most once a second and only if it differs."""
 
-    def __init__(self, state: State, client: RestClient, recorder: EventRecorder) -> None:
+    def __init__(
+        self,
+        state: State,
+        client: RestClient,
+        recorder: EventRecorder,
+    ) -> None:
         self._state = state
         self._queues = state.queues
         self._client = client
@@ -101,7 +106,10 @@ class MarkerReconciler:
         return await self._update_status(marker, compiled, known)
 
     async def _update_status(
-        self, marker: PodProbeMarker, compiled: CompiledMarker, known: "_Known"
+        self,
+        marker: PodProbeMarker,
+        compiled: CompiledMarker,
+        known: "_Known",
     ) -> Result | None:
         """Compute and write the status if the pause is over, and all pods have been counted since the last edit."""
         counts = self._state.tallies.of(compiled)
@@ -168,7 +176,10 @@ class MarkerReconciler:
         return pods
 
     async def _write_status(
-        self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus, known: "_Known"
+        self,
+        marker: PodProbeMarker,
+        wanted: PodProbeMarkerStatus,
+        known: "_Known",
     ) -> None:
         watches = self._state.informers.markers.watches
         if known.pruned is not None and known.pruned.watches != watches:
@@ -196,7 +207,12 @@ class MarkerReconciler:
             stored = response.status or PodProbeMarkerStatus()
             known.pruned = _Pruned(watches, wanted, stored)
 
-    def _warn(self, marker: PodProbeMarker, status: PodProbeMarkerStatus, known: "_Known") -> None:
+    def _warn(
+        self,
+        marker: PodProbeMarker,
+        status: PodProbeMarkerStatus,
+        known: "_Known",
+    ) -> None:
         """Record a Warning for each reason and generation, unless the status or an earlier event reported it."""
         reported = {*known.warned, *_warnings(marker.conditions)}
         known.warned = _warnings(status.conditions)
@@ -211,7 +227,10 @@ class MarkerReconciler:
             self._recorder.event(involved, "Warning", warning.reason, message)
 
     async def _finalize(
-        self, marker: PodProbeMarker, compiled: CompiledMarker, known: "_Known"
+        self,
+        marker: PodProbeMarker,
+        compiled: CompiledMarker,
+        known: "_Known",
     ) -> Result | None:
         """Remove the finalizer once no entry or mark is left; until then the status reports what is left.
 
@@ -301,7 +320,10 @@ class MarkerReconciler:
         body = {"metadata": {"resourceVersion": marker.resource_version, "finalizers": finalizers}}
         try:
             changed = await self._client.patch(
-                MARKERS, marker.key, msgspec.json.encode(body), patch_type=PatchType.MERGE
+                MARKERS,
+                marker.key,
+                msgspec.json.encode(body),
+                patch_type=PatchType.MERGE,
             )
         except (Conflict, NotFound):
             return None

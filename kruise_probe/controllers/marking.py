@@ -151,7 +151,9 @@ def marking(
 
 
 def _shown(
-    pod: Pod, claim: Claim, results: PodResults
+    pod: Pod,
+    claim: Claim,
+    results: PodResults,
 ) -> tuple[ContainerProbeState | None, WhyUnknown | None]:
     """The state that condition and marks show, None for no change; and why it is Unknown, if that is a reason of ours.
 
@@ -174,7 +176,11 @@ def _shown(
     return _NO_STATE if _owns_any(pod, claim) else None, why
 
 
-def why_unknown(pod: Pod, claim: Claim, results: PodResults) -> WhyUnknown | None:
+def why_unknown(
+    pod: Pod,
+    claim: Claim,
+    results: PodResults,
+) -> WhyUnknown | None:
     """Why the state is Unknown, whatever the node reported last; None if that counts."""
     if pod.finished:
         return WhyUnknown(REASON_POD_FINISHED, f"The pod has finished ({pod.phase}).")
@@ -222,7 +228,9 @@ def _condition(
 
 
 def _transition_time(
-    current: PodCondition | None, state: ContainerProbeState, now: datetime
+    current: PodCondition | None,
+    state: ContainerProbeState,
+    now: datetime,
 ) -> str:
     """When the node observed the transition; `now` if the condition has a later transition time."""
     seen_at = parse_time(state.last_transition_time)
@@ -233,7 +241,10 @@ def _transition_time(
 
 
 def same_condition(
-    current: PodCondition | None, wanted: PodCondition, *, but_message: bool = False
+    current: PodCondition | None,
+    wanted: PodCondition,
+    *,
+    but_message: bool = False,
 ) -> bool:
     """Whether both have the same status and texts, `but_message` not. A difference in `lastProbeTime` only is no change."""
     return (
@@ -244,7 +255,12 @@ def same_condition(
     )
 
 
-def _wanted(pod: Pod, claim: Claim, state: ContainerProbeState | None, role: Role | None) -> Wanted:
+def _wanted(
+    pod: Pod,
+    claim: Claim,
+    state: ContainerProbeState | None,
+    role: Role | None,
+) -> Wanted:
     """The labels and annotations of `pod`; a role decides also without a state."""
     name = state.state if state is not None else ""
     if role is not None:
@@ -299,7 +315,11 @@ def _owns_condition(pod: Pod, type: str) -> bool:
     return mark in pod.owned or mark in pod.merged
 
 
-def _mark_paused(pod: Pod, claim: Claim, changes: Changes) -> None:
+def _mark_paused(
+    pod: Pod,
+    claim: Claim,
+    changes: Changes,
+) -> None:
     """Set the reason of our condition of a paused probe."""
     current = pod.condition(claim.condition_type)
     if current is None or current.reason == REASON_PAUSED:
@@ -313,7 +333,12 @@ def _with_reason(current: PodCondition, reason: str) -> PodCondition:
     return msgspec.structs.replace(current, reason=reason, last_transition_time=None)
 
 
-def _remove_stale_marks(pod: Pod, claims: Claims, ended: Owned, changes: Changes) -> None:
+def _remove_stale_marks(
+    pod: Pod,
+    claims: Claims,
+    ended: Owned,
+    changes: Changes,
+) -> None:
     """Remove our marks, `ended` among them, that no live marker of the pod would write."""
     for mark in sorted(pod.owned | (ended - pod.owned_by_others)):
         owner = claims.owners.get(mark)
@@ -328,7 +353,11 @@ def _remove_stale_marks(pod: Pod, claims: Claims, ended: Owned, changes: Changes
             changes.keys[mark] = None
 
 
-def _remove_condition(pod: Pod, type: str, changes: Changes) -> None:
+def _remove_condition(
+    pod: Pod,
+    type: str,
+    changes: Changes,
+) -> None:
     current = pod.condition(type)
     if current is None:
         return

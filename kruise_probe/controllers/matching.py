@@ -191,18 +191,20 @@ class Matching:
 
     def considered_of(self, pod: Pod) -> Considered:
         """The markers that are considered for `pod`: one tuple for all pods of a label set, until a marker changes."""
-        found = self.label_set_of(pod)
+        namespace = self._namespaces.get(pod.namespace)
+        if namespace is None:
+            return ()
+        found = namespace.set_of(pod.labels)
         if found is None:
             return ()
         return found.considered
 
-    def label_set_of(self, pod: Pod) -> LabelSet | None:
-        namespace = self._namespaces.get(pod.namespace)
-        if namespace is None:
-            return None
-        return namespace.set_of(pod.labels)
-
-    def group_of(self, marker: CompiledMarker, label: str, value: str) -> list[Pod]:
+    def group_of(
+        self,
+        marker: CompiledMarker,
+        label: str,
+        value: str,
+    ) -> list[Pod]:
         """The pods that `marker` selects with this value of a label that is one of its `label_keys`.
 
         The empty value includes pods without the label, and an empty label all pods.
@@ -245,36 +247,42 @@ class Matching:
 
     def set_marker(self, marker: CompiledMarker) -> list[Pod]:
         """Add a marker, or replace the one of the same key. Return the pods for which other markers are considered now."""
-        namespace = self._namespaces.get(marker.key.namespace)
-        if namespace is None:
-            namespace = _Namespace(partial(self._pods_in, marker.key.namespace))
-            self._namespaces[marker.key.namespace] = namespace
-        replaced = self.markers.get(marker.key)
-        self.markers[marker.key] = marker
-        namespace.count_keys(marker, 1)
-        before = _considered_in(namespace.selected_by(marker))
-        if replaced is not None:
-            before |= _considered_in(namespace.selected_by(replaced))
-            namespace.remove_marker(replaced)
-        namespace.add_marker(marker)
-        pods = _pods_of_changed(before)
-        if replaced is not None:
-            namespace.count_keys(replaced, -1)
-        return pods
+        return self._replace(marker.key, marker)
 
     def remove_marker(self, key: NamespacedName) -> list[Pod]:
         """Remove a marker, if there is one. Return the pods for which it was considered."""
-        marker = self.markers.pop(key, None)
-        if marker is None:
+        if key not in self.markers:
             return []
-        namespace = self._namespaces[key.namespace]
-        before = _considered_in(namespace.selected_by(marker))
-        namespace.remove_marker(marker)
-        pods = _pods_of_changed(before)
-        if namespace.size:
-            namespace.count_keys(marker, -1)
-        else:
+        return self._replace(key, None)
+
+    def _replace(
+        self,
+        key: NamespacedName,
+        new: CompiledMarker | None,
+    ) -> list[Pod]:
+        old = self.markers.pop(key, None)
+        namespace = self._namespaces.get(key.namespace)
+        if namespace is None:
+            namespace = _Namespace(partial(self._pods_in, key.namespace))
+            self._namespaces[key.namespace] = namespace
+        before: dict[LabelSet, Considered] = {}
+        if new is not None:
+            self.markers[key] = new
+            namespace.count_keys(new, 1)
+            before |= _considered_in(namespace.selected_by(new))
+        if old is not None:
+            before |= _considered_in(namespace.selected_by(old))
+            namespace.remove_marker(old)
+        if new is not None:
+            namespace.add_marker(new)
+        pods: list[Pod] = []
+        for found, considered in before.items():
+            if found.considered != considered:
+                pods += found.pods.values()
+        if not namespace.size:
             del self._namespaces[key.namespace]
+        elif old is not None:
+            namespace.count_keys(old, -1)
         return pods
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
@@ -293,12 +301,3 @@ class Matching:
 
 def _considered_in(label_sets: Iterable[LabelSet]) -> dict[LabelSet, Considered]:
     return {found: found.considered for found in label_sets}
-
-
-def _pods_of_changed(before: Mapping[LabelSet, Considered]) -> list[Pod]:
-    """The pods for which other markers are considered now than before."""
-    pods: list[Pod] = []
-    for found, considered in before.items():
-        if found.considered != considered:
-            pods += found.pods.values()
-    return pods

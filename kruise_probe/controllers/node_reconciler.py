@@ -89,7 +89,7 @@ class NodeReconciler:
         plan = await self._slices.run(
             plan_steps(
                 state.pods_on(name),
-                state.matching.label_set_of,
+                state.matching.considered_of,
                 current,
                 ending=self._ending_on(name),
                 namespace=state.namespace,
@@ -149,7 +149,10 @@ class NodeReconciler:
         if metadata:
             body["metadata"] = metadata
         return await self._client.patch(
-            NODE_POD_PROBES, stored.key, msgspec.json.encode(body), patch_type=PatchType.MERGE
+            NODE_POD_PROBES,
+            stored.key,
+            msgspec.json.encode(body),
+            patch_type=PatchType.MERGE,
         )
 
     async def _delete(self, stored: NodePodProbe | None) -> None:

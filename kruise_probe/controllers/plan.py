@@ -45,10 +45,11 @@ from kruise_probe.controllers.limits import (
     may_leave_out,
     select,
 )
-from kruise_probe.controllers.matching import Considered, LabelSet
+from kruise_probe.controllers.matching import Considered
 from kruise_probe.workqueue.slices import PODS_PER_STEP, Steps
 
-LabelSetOf = Callable[[Pod], LabelSet | None]
+ConsideredOf = Callable[[Pod], Considered]
+"""Returns the markers that are considered for a pod; see `Matching.considered_of`."""
 
 
 class Plan(NamedTuple):
@@ -75,7 +76,7 @@ class _Template(NamedTuple):
 
 def plan_steps(
     pods: Iterable[Pod],
-    label_set_of: LabelSetOf,
+    considered_of: ConsideredOf,
     current: Sequence[PodProbe],
     *,
     ending: Sequence[CompiledMarker] = (),
@@ -89,15 +90,15 @@ def plan_steps(
     pods = list(pods)
     fixed: Mapping[str, tuple[ContainerProbe, ...]] = {}
     if ending:
-        unfinished = yield from _unfinished(pods, label_set_of, ending)
+        unfinished = yield from _unfinished(pods, considered_of, ending)
         fixed = _probes_of(unfinished, current)
     templates: dict[object, _Template] = {}
     parts: list[PodPart] = []
     left_out: Counter[str] = Counter()
     for number, pod in enumerate(pods, start=1):
-        label_set = label_set_of(pod)
-        if (label_set is not None or fixed) and may_have_entry(pod):
-            template = _template_of(pod, label_set, templates)
+        considered = considered_of(pod)
+        if (considered or fixed) and may_have_entry(pod):
+            template = _template_of(pod, considered, templates)
             if is_probed(pod):
                 left_out.update(template.left_out)
             stays: tuple[ContainerProbe, ...] = ()
@@ -118,15 +119,12 @@ def plan_steps(
 
 def _template_of(
     pod: Pod,
-    label_set: LabelSet | None,
+    considered: Considered,
     known: dict[object, _Template],
 ) -> _Template:
-    if label_set is None:
-        return _Template(NO_PROBES, {})
-    key = (label_set, pod.containers, pod.started, pod.paused, pod.deleting)
+    key = (considered, pod.containers, pod.started, pod.paused, pod.deleting)
     template = known.get(key)
     if template is None:
-        considered = label_set.considered
         template = _Template(_probes_of_pod(pod, considered), _left_out(pod, considered))
         known[key] = template
     return template
@@ -206,17 +204,13 @@ def _entry_of(marker: CompiledMarker, key: _EntryKey) -> Group:
 
 def _unfinished(
     pods: Sequence[Pod],
-    label_set_of: LabelSetOf,
+    considered_of: ConsideredOf,
     ending: Sequence[CompiledMarker],
 ) -> Steps[set[NamespacedName]]:
     """The markers being deleted whose marks are still on pods of this node."""
     unfinished: set[NamespacedName] = set()
     for number, pod in enumerate(pods, start=1):
-        considered: Considered = ()
-        label_set = label_set_of(pod)
-        if label_set is not None:
-            considered = label_set.considered
-        stale = StaleMarks(pod, claims_of(considered).on(pod))
+        stale = StaleMarks(pod, claims_of(considered_of(pod)).on(pod))
         for marker in ending:
             if marker.key.namespace == pod.namespace and stale.has_any_of(marker):
                 unfinished.add(marker.key)

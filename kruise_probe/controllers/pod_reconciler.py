@@ -83,7 +83,12 @@ class _Write(NamedTuple):
 class PodReconciler:
     """Writes the marks of pods: one patch per pod and change, or one per part if the API server refuses that."""
 
-    def __init__(self, state: State, client: RestClient, recorder: EventRecorder) -> None:
+    def __init__(
+        self,
+        state: State,
+        client: RestClient,
+        recorder: EventRecorder,
+    ) -> None:
         self._state = state
         self._queues = state.queues
         self._client = client
@@ -133,7 +138,12 @@ class PodReconciler:
         """How long the write is delayed; None if it may be sent now."""
         key = write.pod.key
         probes = len(write.claims.claims)
-        wait = self._pacer.wait_seconds(key, write.cause, probes=probes, now=loop_time())
+        wait = self._pacer.wait_seconds(
+            key,
+            write.cause,
+            probes=probes,
+            now=loop_time(),
+        )
         if wait <= 0:
             return None
         _writes_delayed.labels(write.cause).inc()
@@ -174,7 +184,12 @@ class PodReconciler:
         self._pacer.drop_pending(key, write.pending)
         if write.pending is not None and write.pending.seen_at is not None:
             _result_to_condition.observe(now - write.pending.seen_at)
-        self._pacer.record_write(key, write.cause, probes=len(write.claims.claims), now=now)
+        self._pacer.record_write(
+            key,
+            write.cause,
+            probes=len(write.claims.claims),
+            now=now,
+        )
         if write.cause in (WriteCause.LABEL, WriteCause.MESSAGE):
             self._report_labels(write, written)
         if not write.roles:
@@ -187,7 +202,12 @@ class PodReconciler:
             if change is not None:
                 self._report_holder(written, change)
 
-    def _report_removed(self, pod: Pod, changes: Changes | None, claims: Claims) -> None:
+    def _report_removed(
+        self,
+        pod: Pod,
+        changes: Changes | None,
+        claims: Claims,
+    ) -> None:
         """Report the removed marks that are written again: another client removed them."""
         removed = self._state.removed.pop(pod.key, None)
         if removed is None or changes is None:
@@ -279,7 +299,12 @@ class PodReconciler:
             raise failure
         return written or write.pod, failure
 
-    async def _patch(self, pod: Pod, changes: Changes, sets: Owned) -> Pod:
+    async def _patch(
+        self,
+        pod: Pod,
+        changes: Changes,
+        sets: Owned,
+    ) -> Pod:
         """Write `changes` in one request; with marks in `sets` only to this version of the pod."""
         is_set = not sets.isdisjoint(changes.keys)
         if is_set:

@@ -117,7 +117,10 @@ def _not_ready(reason: str, message: str) -> Condition:
 
 
 def _stuck_probe(
-    marker: CompiledMarker, counts: StatusCounts, previous: str, lasting: set[str]
+    marker: CompiledMarker,
+    counts: StatusCounts,
+    previous: str,
+    lasting: set[str],
 ) -> str:
     """The probe of which no pod has a verdict, for long enough; a new pod changes nothing, until a pod has a verdict."""
     if previous == NO_VERDICT:

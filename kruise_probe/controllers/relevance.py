@@ -27,7 +27,11 @@ _entry = attrgetter("ip", "started")
 _marks = attrgetter("exit_codes", "readiness_gates", "owned", "merged")
 
 
-def change_of(old: Pod, new: Pod, claims: Claims) -> PodChange:
+def change_of(
+    old: Pod,
+    new: Pod,
+    claims: Claims,
+) -> PodChange:
     """`claims` are those of both versions."""
     if _target(old) != _target(new) or _end(old) != _end(new):
         return PodChange(entry=True, marks=True)

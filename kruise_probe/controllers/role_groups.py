@@ -211,7 +211,12 @@ class RoleGroups:
                 if is_new and marker in self.markers:
                     self._order.setdefault(after.uid, {})[state.name] = self._events
 
-    def roles_of(self, pod: Pod, claims: Claims, results: PodResults) -> dict[str, Role]:
+    def roles_of(
+        self,
+        pod: Pod,
+        claims: Claims,
+        results: PodResults,
+    ) -> dict[str, Role]:
         """What each exclusive probe means for `pod` now, by name. The pod leaves the groups that it does not belong to."""
         exclusive = {_role_of(pod, claim): claim for claim in claims.exclusive}
         for role in [*self.of_pod.of(pod.uid)]:
@@ -244,7 +249,12 @@ class RoleGroups:
             return []
         return self._matching.group_of(marker, claim.group_label, role.value)
 
-    def _member(self, pod: Pod, claim: Claim, results: PodResults) -> Member:
+    def _member(
+        self,
+        pod: Pod,
+        claim: Claim,
+        results: PodResults,
+    ) -> Member:
         found = results.states.get(claim.name)
         state = ""
         epoch: int | None = None
@@ -254,9 +264,21 @@ class RoleGroups:
         if results.by_provider or why_unknown(pod, claim, results) is not None:
             state = ProbeState.UNKNOWN
         order = self._order.get(pod.uid, {}).get(claim.name, 0)
-        return member_of(pod, claim, state, epoch=epoch, order=order)
+        return member_of(
+            pod,
+            claim,
+            state,
+            epoch=epoch,
+            order=order,
+        )
 
-    def _join(self, role: RoleId, member: Member, uid: str, claim: Claim) -> None:
+    def _join(
+        self,
+        role: RoleId,
+        member: Member,
+        uid: str,
+        claim: Claim,
+    ) -> None:
         group = self._groups[role]
         group.has_epochs = claim.exclusive is not None and claim.exclusive.has_epochs
         group.members[uid] = member
@@ -303,7 +325,13 @@ class RoleGroups:
             _handover_seconds.observe(loop_time() - group.moving_since)
         group.moving_since = None
 
-    def _role(self, role: RoleId, group: _Group, pod: Pod, claim: Claim) -> Role:
+    def _role(
+        self,
+        role: RoleId,
+        group: _Group,
+        pod: Pod,
+        claim: Claim,
+    ) -> Role:
         member = group.members[pod.uid]
         if group.holder != pod.uid:
             return Role(holds=False, moves=member.ours)
@@ -327,7 +355,12 @@ class RoleGroups:
             is_unsettled=is_unsettled,
         )
 
-    def _why_waiting(self, role: RoleId, other: Pod, claim: Claim) -> str:
+    def _why_waiting(
+        self,
+        role: RoleId,
+        other: Pod,
+        claim: Claim,
+    ) -> str:
         """Empty if it probably takes no longer than a request."""
         why = self._refusal_of(role.marker.name, other.key)
         if other.paused:

@@ -90,7 +90,12 @@ def _rank(member: Member, has_epochs: bool) -> tuple[object, ...]:
 
 
 def member_of(
-    pod: Pod, claim: Claim, state: str, *, epoch: int | None = None, order: int = 0
+    pod: Pod,
+    claim: Claim,
+    state: str,
+    *,
+    epoch: int | None = None,
+    order: int = 0,
 ) -> Member:
     """How `pod` stands. `state` is that of the probe, Unknown also for reasons of the manager, or empty without a result."""
     marks = carried(pod, claim)
@@ -144,35 +149,53 @@ Roles = Mapping[str, Role]
 NO_ROLES: Final[Roles] = {}
 
 
-def wanted_in(role: Role, claim: Claim, pod: Pod, state: str) -> Wanted:
+def wanted_in(
+    role: Role,
+    claim: Claim,
+    pod: Pod,
+    state: str,
+) -> Wanted:
     """The labels and annotations of `pod` in this state, which is empty without a result."""
     wanted = claim.wanted.get(state, {})
-    if state != ProbeState.SUCCEEDED:
-        return wanted if role.holds else {**dict.fromkeys(carried(pod, claim)), **wanted}
-    if not role.holds:
-        return claim.wanted[ProbeState.FAILED]
-    if role.may_set:
-        return wanted
-    return {mark: value for mark, value in wanted.items() if value is None}
+    if state == ProbeState.SUCCEEDED:
+        if not role.holds:
+            return claim.wanted[ProbeState.FAILED]
+        if not role.may_set:
+            return {mark: value for mark, value in wanted.items() if value is None}
+    elif not role.holds:
+        removed = dict.fromkeys(carried(pod, claim))
+        return {**removed, **wanted}
+    return wanted
 
 
 def role_text(claim: Claim) -> str:
     """The first mark of the role, such as `role=primary`."""
     for mark, value in role_marks(claim).items():
-        return mark.name if isinstance(value, FromMessage) else f"{mark.name}={value}"
+        if isinstance(value, FromMessage):
+            return mark.name
+        return f"{mark.name}={value}"
     return ""
 
 
-def marks_to_set(keys: Mapping[Mark, str | None], claims: Iterable[Claim], roles: Roles) -> Owned:
+def marks_to_set(
+    keys: Mapping[Mark, str | None],
+    claims: Iterable[Claim],
+    roles: Roles,
+) -> Owned:
     """The marks of roles among the `keys` to write."""
     found: set[Mark] = set()
     for claim in claims:
         if roles[claim.name].may_set:
-            found |= keys.keys() & role_marks(claim).keys()
-    return frozenset([mark for mark in found if keys[mark] is not None])
+            found.update(role_marks(claim))
+    written = [mark for mark, value in keys.items() if value is not None]
+    return frozenset(found.intersection(written))
 
 
-def moves_role(keys: Mapping[Mark, str | None], claims: Iterable[Claim], roles: Roles) -> bool:
+def moves_role(
+    keys: Mapping[Mark, str | None],
+    claims: Iterable[Claim],
+    roles: Roles,
+) -> bool:
     """Whether the `keys` to write take a role from its holder or give it to another one."""
     for claim in claims:
         if roles[claim.name].moves and not keys.keys().isdisjoint(role_marks(claim)):

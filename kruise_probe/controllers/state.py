@@ -179,7 +179,8 @@ class State:
     def _look(self, pod: Pod) -> tuple[Claims, PodResults]:
         """The claims on a pod, and its results."""
         markers = self.matching.considered_of(pod)
-        return claims_of(markers).on(pod), self.results_of(pod, markers)
+        claims = claims_of(markers).on(pod)
+        return claims, self.results_of(pod, markers)
 
     def node(self, name: str) -> Node | None:
         return self._nodes.get(NamespacedName("", name))
@@ -249,9 +250,11 @@ class State:
 
     def record_ended(self, pod: Pod, markers: Iterable[CompiledMarker]) -> None:
         """Record the unowned marks of markers, as they were, that may not write to `pod` any more."""
-        found = NOTHING_OWNED.union(*(unowned_marks(pod, marker) for marker in markers))
+        found = self.ended.get(pod.key, NOTHING_OWNED)
+        for marker in markers:
+            found |= unowned_marks(pod, marker)
         if found:
-            self.ended[pod.key] = found | self.ended.get(pod.key, NOTHING_OWNED)
+            self.ended[pod.key] = found
 
     def index_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
         """Index a new marker, or one whose spec or deletion changed. Return it and the pods for which others are considered now."""
@@ -281,26 +284,37 @@ class State:
     def results_of(self, pod: Pod, markers: Considered) -> PodResults:
         """The results of `pod`, for which `markers` are considered; those of a finished pod do not count any more."""
         node = self.node(pod.node)
+        is_virtual = node is not None and node.is_virtual
         if node is None or pod.finished:
-            return PodResults(by_provider=node is not None and node.is_virtual)
-        if node.is_virtual:
-            of_provider: States = {}
-            if self.options.serverless:
-                of_provider = states_of_conditions(pod, claims_of(markers))
-            unsupported = unsupported_on_virtual_nodes(markers)
-            states = _without(of_provider, unsupported)
-            return PodResults(states, by_provider=True, left_out=unsupported)
+            return PodResults(by_provider=is_virtual)
+        if is_virtual:
+            return self._results_of_provider(pod, markers)
         hashed = markers
         is_altered = self.spec(pod.node).is_altered
         if is_altered:
             hashed = ()  # the daemon reports hashes of the entries that the API server has changed
         view = self.node_index.view(pod.node)
-        unsupported = unsupported_on(pod, markers, view, is_altered=is_altered)
-        states = _without(self.node_index.states_of(pod, hashed), unsupported)
+        unsupported = unsupported_on(
+            pod,
+            markers,
+            view,
+            is_altered=is_altered,
+        )
+        states = self.node_index.states_of(pod, hashed)
         left_out = self._left_out_of(pod, markers)
         if unsupported:
+            states = _without(states, unsupported)
             left_out = {**left_out, **unsupported}
         return PodResults(states, self.leases.why_stale(pod.node), left_out=left_out)
+
+    def _results_of_provider(self, pod: Pod, markers: Considered) -> PodResults:
+        """The conditions that a serverless provider wrote, if the feature gate is on."""
+        states: States = {}
+        unsupported = unsupported_on_virtual_nodes(markers)
+        if self.options.serverless:
+            states = states_of_conditions(pod, claims_of(markers))
+            states = _without(states, unsupported)
+        return PodResults(states, by_provider=True, left_out=unsupported)
 
     def _left_out_of(self, pod: Pod, markers: Considered) -> Mapping[str, LeftOut]:
         no_room = self._without_room(pod, markers)
@@ -316,10 +330,9 @@ class State:
         spec = self.specs.get(pod.node)
         if spec is not None:
             return spec.no_room.get(pod.uid, ())
-        running: list[str] = []
         entry = self.node_index.view(pod.node).entries.get(pod.uid)
-        if entry is not None:
-            running += [probe.name for probe in entry.probes]
+        probes = entry.probes if entry is not None else ()
+        running = [probe.name for probe in probes]
         return reported_without_room(pod, markers, running)
 
     def refusal_of(self, marker: str, pod: NamespacedName) -> str:
@@ -330,6 +343,4 @@ class State:
 
 def _without(states: States, unsupported: Mapping[str, LeftOut]) -> States:
     """The states but those of probes whose results do not count."""
-    if not unsupported:
-        return states
     return {name: state for name, state in states.items() if name not in unsupported}

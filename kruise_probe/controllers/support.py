@@ -15,7 +15,11 @@ from kruise_probe.controllers.limits import FIELD_NOT_SUPPORTED, FIELD_PRUNED, L
 
 
 def unsupported_on(
-    pod: Pod, markers: Iterable[CompiledMarker], view: NodeView, *, is_altered: bool
+    pod: Pod,
+    markers: Iterable[CompiledMarker],
+    view: NodeView,
+    *,
+    is_altered: bool,
 ) -> Mapping[str, LeftOut]:
     """Why probes of a pod have no result that counts, by their names.
 
@@ -30,7 +34,13 @@ def unsupported_on(
             state = view.state_of(pod, probe.name)
             if state is None or state.state == ProbeState.UNKNOWN:
                 continue  # Unknown is no result of a handler.
-            if not _is_supported(probe, pod, state, view, is_altered=is_altered):
+            if not _is_supported(
+                probe,
+                pod,
+                state,
+                view,
+                is_altered=is_altered,
+            ):
                 found[probe.name] = FIELD_NOT_SUPPORTED
     return found
 
@@ -45,7 +55,12 @@ def unsupported_on_virtual_nodes(markers: Iterable[CompiledMarker]) -> Mapping[s
 
 
 def _is_supported(
-    probe: CompiledProbe, pod: Pod, state: ContainerProbeState, view: NodeView, *, is_altered: bool
+    probe: CompiledProbe,
+    pod: Pod,
+    state: ContainerProbeState,
+    view: NodeView,
+    *,
+    is_altered: bool,
 ) -> bool:
     """Whether the daemon that reported `state` knows the fields; the result may still be that of an earlier handler."""
     if state.probe_hash == probe.hash_on(pod):

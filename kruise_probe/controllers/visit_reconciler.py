@@ -137,7 +137,12 @@ class VisitReconciler:
             self._conflicts[considered] = found
         return found
 
-    def _probed(self, pod: Pod, considered: Considered, claims: Claims) -> ProbedPod:
+    def _probed(
+        self,
+        pod: Pod,
+        considered: Considered,
+        claims: Claims,
+    ) -> ProbedPod:
         state = self._state
         results = state.results_of(pod, considered)
         has_daemon = not results.by_provider

@@ -68,7 +68,10 @@ class WriteCause(StrEnum):
 
 
 def cause_of(
-    pod: Pod, changes: Changes, claims: Claims, pending: ResultsChange | None
+    pod: Pod,
+    changes: Changes,
+    claims: Claims,
+    pending: ResultsChange | None,
 ) -> WriteCause:
     """The cause of `changes`; `pending` is the change of results since the last write of the pod."""
     result_change = pending.kind if pending is not None else None
@@ -96,7 +99,11 @@ def _ends_results(pod: Pod, changes: Changes) -> bool:
     return False
 
 
-def _only_values_from_messages(pod: Pod, changes: Changes, claims: Claims) -> bool:
+def _only_values_from_messages(
+    pod: Pod,
+    changes: Changes,
+    claims: Claims,
+) -> bool:
     """Whether only messages, and labels and annotations with values from messages, change."""
     if changes.deleted or not all(map(claims.is_from_message, changes.keys)):
         return False
@@ -148,7 +155,12 @@ class WritePacer:
             del self.pending[pod]
 
     def wait_seconds(
-        self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
+        self,
+        pod: NamespacedName,
+        cause: WriteCause,
+        *,
+        probes: int,
+        now: float,
     ) -> float:
         """Seconds until `pod` may be written, 0.0 for now. `probes` is the number of its probes."""
         buckets = self._buckets.get(pod)
@@ -164,7 +176,12 @@ class WritePacer:
         return wait if wait > CLOCK_SLACK_SECONDS else 0.0
 
     def record_write(
-        self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
+        self,
+        pod: NamespacedName,
+        cause: WriteCause,
+        *,
+        probes: int,
+        now: float,
     ) -> None:
         """Take the token of a completed write."""
         if cause is WriteCause.STATE:
@@ -182,7 +199,11 @@ class WritePacer:
         self._buckets.pop(pod, None)
 
 
-def encode_patch(pod: Pod, changes: Changes, version: str = "") -> bytes:
+def encode_patch(
+    pod: Pod,
+    changes: Changes,
+    version: str = "",
+) -> bytes:
     """The patch that writes `changes`. With a `version` it has no effect on another version of the pod."""
     metadata: dict[str, Any] = {"uid": pod.uid}
     if version:

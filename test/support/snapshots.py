@@ -87,7 +87,7 @@ def snapshot(
     matching = Matching(lambda namespace: [each for each in found if each.namespace == namespace])
     for each in compiled:
         matching.set_marker(each)
-    entries = at_once(plan_steps(found, matching.label_set_of, ())).entries
+    entries = at_once(plan_steps(found, matching.considered_of, ())).entries
     report = npp_wire(
         entries=msgspec.to_builtins(entries) if planned else (),
         statuses=[

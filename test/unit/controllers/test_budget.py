@@ -38,7 +38,7 @@ def planned(pods: int, *markers: CompiledMarker) -> Plan:
     matching = Matching(lambda _: of)
     for each in markers:
         matching.set_marker(each)
-    return at_once(plan_steps(of, matching.label_set_of, ()))
+    return at_once(plan_steps(of, matching.considered_of, ()))
 
 
 def fit(*args: Any) -> FittedSpec:

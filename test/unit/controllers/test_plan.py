@@ -41,7 +41,7 @@ def planned(
     for each in compiled:
         matching.set_marker(each)
     ending = [each for each in compiled if each.deleting]
-    steps = plan_steps(pods, matching.label_set_of, current, ending=ending, namespace=namespace)
+    steps = plan_steps(pods, matching.considered_of, current, ending=ending, namespace=namespace)
     return at_once(steps).entries
 
 

@@ -113,7 +113,7 @@ def entries(of: Pod) -> object:
     """What goes into the NodePodProbes of all nodes."""
     matching = Matching(lambda _: [of])
     matching.set_marker(MARKER)
-    return of.node, at_once(plan_steps([of], matching.label_set_of, ())).entries
+    return of.node, at_once(plan_steps([of], matching.considered_of, ())).entries
 
 
 def all_changes(of: Pod) -> list[Changes | None]:
