@@ -15,6 +15,7 @@ import asyncio
 import itertools
 import math
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -39,6 +40,9 @@ SLOW_LOG_SECONDS: Final = 60.0
 SLICE_SECONDS: Final = 0.005
 """In a pass of the event loop, all workers of a controller begin reconciles for this time only. Timers, watches and
 probes of the same process then stay on time while thousands of keys are processed."""
+
+WORKERS_PER_SLICE: Final = 8
+"""Workers that are woken for a slice. One could not use it up if its reconcile waits, and others of this process need the pass too."""
 
 EXPECTED_ERRORS: Final = (KubeError, OSError, TimeoutError)
 """Errors that a retry can fix. Any other exception is a bug, like a panic in Go, and is logged with its traceback."""
@@ -81,7 +85,8 @@ class Controller(Generic[K]):
         self._reconcile = reconcile
         self._workers = workers
         self._log_slow_after = -math.inf
-        self._turn = asyncio.Lock()
+        self._waiting: Final[deque[asyncio.Future[None]]] = deque()
+        """Workers that wait for a slice."""
         self._slice_ends_at = -math.inf
         self._metrics = ReconcileMetrics(self.name)
         queue.share(workers)
@@ -106,8 +111,8 @@ class Controller(Generic[K]):
             self._metrics.active_workers.inc()
             started_at = loop_time()
             try:
-                if started_at >= self._slice_ends_at:
-                    await self._begin_slice()
+                while started_at >= self._slice_ends_at:
+                    await self._next_slice()
                     started_at = loop_time()
                 await self._handle(key, priority, started_at)
             finally:
@@ -115,12 +120,25 @@ class Controller(Generic[K]):
                 self._metrics.active_workers.dec()
                 self._metrics.seconds.observe(loop_time() - started_at)
 
-    async def _begin_slice(self) -> None:
-        """Wait for the next pass of the event loop, in turns with the other workers."""
-        async with self._turn:
-            if loop_time() >= self._slice_ends_at:
-                await asyncio.sleep(0)
-                self._slice_ends_at = loop_time() + SLICE_SECONDS
+    async def _next_slice(self) -> None:
+        """Wait for another pass of the event loop, in turns with the other workers."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._begin_slice)
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        await turn
+
+    def _begin_slice(self) -> None:
+        """Begin the slice of this pass, for workers that were woken in the pass before, and wake those of the next one."""
+        self._slice_ends_at = loop_time() + SLICE_SECONDS
+        if not self._waiting:
+            return
+        asyncio.get_running_loop().call_soon(self._begin_slice)
+        for _ in range(min(WORKERS_PER_SLICE, len(self._waiting))):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
 
     async def _handle(self, key: K, priority: Priority, started_at: float) -> None:
         bind_contextvars(
@@ -130,7 +148,7 @@ class Controller(Generic[K]):
         deadline = asyncio.timeout(RECONCILE_TIMEOUT_SECONDS)
         try:
             async with deadline:
-                result = await measured(self._reconcile(key), self._record_slow_step)
+                result = await measured(self._reconcile(key))
         except Exception as error:  # noqa: BLE001 - one bad key must not stop the others
             if deadline.expired():
                 self._metrics.timeouts.inc()
@@ -141,10 +159,6 @@ class Controller(Generic[K]):
         else:
             self._log_if_slow(started_at)
             self._handle_success(key, priority, result)
-
-    def _record_slow_step(self, cpu_seconds: float) -> None:
-        self._metrics.slow_steps.inc()
-        _log.warning("slow step", cpu_seconds=round(cpu_seconds, 3))
 
     def _handle_success(
         self,

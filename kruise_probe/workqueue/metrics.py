@@ -137,7 +137,7 @@ _timeouts = Counter(
     "Reconciles that exceeded their deadline",
     ["controller"],
 )
-_slow_steps = Counter(
+SLOW_STEPS = Counter(
     "kruise_probe_slow_steps_total",
     "Steps of reconciles that kept the event loop busy for more than 50 ms of CPU time",
     ["controller"],
@@ -168,7 +168,7 @@ class ReconcileMetrics:
         self.terminal_errors = _terminal_errors.labels(controller)
         self.panics = _panics.labels(controller)
         self.timeouts = _timeouts.labels(controller)
-        self.slow_steps = _slow_steps.labels(controller)
+        SLOW_STEPS.labels(controller)
         self.seconds = _reconcile_time.labels(controller)
         self.active_workers = _active_workers.labels(controller)
         self.max_concurrent = _max_concurrent.labels(controller)

@@ -6,8 +6,13 @@ Source: no counterpart. asyncio's debug mode reports slow callbacks by the clock
 """
 
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from time import monotonic, thread_time
 from typing import Any, Final, Generic, TypeVar
+
+import structlog
+
+from kruise_probe.workqueue.metrics import SLOW_STEPS
 
 T = TypeVar("T")
 
@@ -41,37 +46,41 @@ class _Clock:
 
 
 _clock: Final = _Clock()
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+def run_step(step: Callable[[], T]) -> T:
+    """Run a step of a reconcile. Count and log it with the controller and the key of the context, if it is slow."""
+    begun_at = _clock.begin()
+    try:
+        return step()
+    finally:
+        cpu_seconds = _clock.slow_seconds(begun_at)
+        if cpu_seconds:
+            SLOW_STEPS.labels(structlog.contextvars.get_contextvars().get("controller", "")).inc()
+            _log.warning("slow step", cpu_seconds=round(cpu_seconds, 3))
 
 
 class measured(Generic[T]):
-    """Awaits `work`, and calls `report` with the CPU seconds of each slow step of it."""
+    """Awaits `work` as a chain of steps."""
 
-    def __init__(
-        self,
-        work: Awaitable[T],
-        report: Callable[[float], None],
-    ) -> None:
+    def __init__(self, work: Awaitable[T]) -> None:
         self._work = work
-        self._report = report
 
     def __await__(self) -> Generator[Any, Any, T]:
         steps = self._work.__await__()
-        error: BaseException | None = None
+        step = steps.__next__
         while True:
-            begun_at = _clock.begin()
             try:
-                waiting = next(steps) if error is None else steps.throw(error)
+                waiting = run_step(step)
             except StopIteration as end:
                 result: T = end.value
                 return result
-            finally:
-                if seconds := _clock.slow_seconds(begun_at):
-                    self._report(seconds)
             try:
                 yield waiting
-                error = None
+                step = steps.__next__
             except GeneratorExit:
                 steps.close()
                 raise
             except BaseException as thrown:  # noqa: BLE001 - it is thrown into the work
-                error = thrown
+                step = partial(steps.throw, thrown)
