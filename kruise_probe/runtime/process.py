@@ -34,10 +34,10 @@ from kruise_probe.runtime.output import dropped_lines
 GRACE_SECONDS: Final = 4.5
 """Maximum seconds from the signal to the exit; the documentation promises five."""
 
-COLLECT_AFTER: Final = (10_000, 2, 500)
+COLLECT_AFTER: Final = (5_000, 2, 1000)
 """New objects, and then runs of each younger generation, between two runs of the garbage collector. The default of 700 objects is
 for small heaps: scanning the caches repeatedly took a quarter of the manager's CPU time. A run holds the event loop for 0.5 µs
-an object, so the middle generation is scanned often, when it has at most 30,000."""
+an object, so the middle generation is scanned often, when it has at most 15,000."""
 
 TLS_BUFFER_BYTES: Final = 32 * 1024
 """asyncio's buffer of each TLS connection. Its 256 KiB are 12 MB for fifty connections to the API server, and each read

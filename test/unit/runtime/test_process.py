@@ -54,7 +54,7 @@ def test_main_that_ends_returns() -> None:
         run_until_signalled(main(), program="test")
     assert ended
     assert [each["event"] for each in logs] == ["stopped"]
-    assert (gc.get_threshold()[0], SSLProtocol.max_size) == (10_000, 32 * 1024)
+    assert (gc.get_threshold()[0], SSLProtocol.max_size) == (5_000, 32 * 1024)
 
 
 @cases(
@@ -208,4 +208,4 @@ def test_objects_from_before_the_start_are_not_scanned_again() -> None:
     gc.enable()
     assert garbage() is None, "garbage is not kept forever"
     assert gc.get_freeze_count() > 0
-    assert gc.get_threshold()[:2] == (10_000, 2)
+    assert gc.get_threshold()[:2] == (5_000, 2)
