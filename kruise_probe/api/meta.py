@@ -152,7 +152,6 @@ class ObjectMeta(Wire, frozen=True):
     """Object metadata. Times stay strings (see `times`); `generation` changes with the spec only."""
 
     name: str = ""
-    generate_name: str | None = None
     namespace: str | None = None
     uid: str = ""
     resource_version: str = ""
