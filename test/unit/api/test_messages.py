@@ -2,11 +2,13 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import cases
+from support.tables import load_table
 
 from kruise_probe.api.messages import (
     command_message,
@@ -25,33 +27,18 @@ OUTPUTS = st.binary(max_size=3000) | st.lists(
 ).map(b"".join)  # fmt: skip
 
 
-@cases(
-    "output message",
-    nothing=(b"", ""),
-    line_end_of_echo=(b"full\n", "full"),
-    line_ends_stay=(b"\n\n one \n\n two\n", "one \n\n two"),
-    other_line_ends=(b"one\r\ntwo\rthree", "one\ntwo\nthree"),
-    tab=(b"a\tb", "a b"),
-    nul_and_delete=(b"a\x00b\x7fc", "abc"),
-    csi=(b"\x1b[1;31mred\x1b[0m \x1b[2K!", "red !"),
-    osc=(b"\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b", "ab"),
-    osc_without_end=(b"\x1b]0;no end\nfull", "full"),
-    link_that_ends_in_bel=(b"see \x1b]8;;http://x\x07here\x1b]8;;\x07", "see here"),
-    saved_cursor_and_keypad=(b"\x1b7\x1b=\x1b[Hfull\x1b8\x1b>", "full"),
-    device_control_string=(b"\x1bP$qm\x1b\\full\x1b_secret\x1b\\", "full"),
-    cut_csi=(b"full\x1b[3", "full"),
-    cut_escape=(b"full\x1b", "full"),
-    cut_osc=("full \x1b]0;t\u00fctle".encode(), "full"),
-    character_set=(b"\x1b(B\x1b[mfull", "full"),
-    sequence_within_a_sequence=(b"\x1b\x1b[31m[31mred", "[31mred"),
-    umlaut=("gr\u00fcn".encode(), "gr\u00fcn"),
-    no_utf_8=(b"a\xffb", "a\ufffdb"),
-    c1_controls=(b"\xc2\x85x\xc2\x9b31my\xc2\x9d0;t\xc2\x9c", "xy"),
-    half_a_surrogate=("a\ud800b", "ab"),
-    byte_order_mark=(b"\xef\xbb\xbffull", "full"),
-)
+TABLE = load_table(Path(__file__).parents[2] / "data" / "messages.yaml", {})
+
+
+@cases("output message", **TABLE["normalised"])
 def test_normalised_message_is_readable_text(output: bytes | str, message: str) -> None:
     assert normalise_message(output) == message
+    if isinstance(output, str):
+        assert normalise_message(output.encode()) == message
+
+
+def test_half_a_surrogate_is_left_out() -> None:
+    assert normalise_message("a\ud800b") == "ab"
 
 
 SEQUENCES = st.sampled_from(
@@ -116,27 +103,11 @@ def test_invisible_bytes_do_not_hide_later_text(hidden: str) -> None:
     assert normalise_message(output) == normalise_message(output.encode()) == "full"
 
 
-@cases(
-    "exit_code stdout stderr message",
-    both=(1, b"role=standby\n", b"Warning: insecure\n", "Warning: insecure\nrole=standby"),
-    stderr_without_text=(1, b"role=standby", b" \n\x1b[0m", "role=standby"),
-    stderr_alone=(1, b"", b"no route", "no route"),
-    no_output=(3, b"", b"", "exit code 3"),
-    no_text=(3, b"\n", b"\t\0", "exit code 3"),
-    below_the_signals=(128, b"", b"", "exit code 128"),
-    first_signal=(129, b"", b"", "exit code 129 (signal 1)"),
-    killed=(137, b"", b"", "exit code 137 (signal 9)"),
-    last_signal=(159, b"", b"", "exit code 159 (signal 31)"),
-    above_the_signals=(160, b"", b"", "exit code 160"),
-    success_without_output=(0, b"", b"a warning", ""),
-    one_byte_too_long=(1, b"", b"a" * 600 + b"b" * 425, f"{'a' * 510}\u2026{'a' * 86}{'b' * 425}"),
-    both_too_long=(1, b"s" * 2000, b"e" * 2000, f"{'e' * 254}\u2026{'e' * 254}\n{'s' * 254}\u2026{'s' * 254}"),
-    one_takes_what_the_other_leaves=(1, b"s" * 2000, b"warn", f"warn\n{'s' * 508}\u2026{'s' * 508}"),
-)  # fmt: skip
+@cases("exit_code stdout stderr message", **TABLE["failed"])
 def test_failing_command_says_all_it_can(
-    exit_code: int, stdout: bytes, stderr: bytes, message: str
+    exit_code: int, stdout: str, stderr: str, message: str
 ) -> None:
-    assert command_message(exit_code, stdout, stderr) == message
+    assert command_message(exit_code, stdout.encode(), stderr.encode()) == message
 
 
 def test_last_line_of_a_megabyte_of_output_stays() -> None:
