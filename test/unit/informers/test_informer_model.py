@@ -7,13 +7,16 @@
 """
 
 import asyncio
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.background import background
-from support.cases import cases
 from support.fake_source import FakeSource, thing
-from support.watch_validation import BOOKMARK, WatchedChange, watch_problems
+from support.tables import load_table
+from support.watch_validation import WatchedChange, watch_problems
+from support.wire import Json
 
 from kruise_probe.api.errors import ConnectionFailed, Expired, ServerError, TooManyRequests
 from kruise_probe.api.meta import ApiObject, NamespacedName
@@ -25,32 +28,20 @@ HISTORY = [
     WatchedChange(4, "MODIFIED", "a"),
     WatchedChange(5, "DELETED", "b"),
 ]
-ONE, TWO, FOUR, FIVE = HISTORY
+STREAMS = load_table(Path(__file__).parents[2] / "data" / "informers.yaml", {})["streams"]
 
 
-@cases(
-    "events since until rules",
-    all=(HISTORY, 0, 5, set()),
-    from_a_version=([FOUR, FIVE], 2, 5, set()),
-    nothing_new=([], 5, 5, set()),
-    ended_early=([ONE], 0, 0, set()),
-    bookmarks=([ONE, TWO, WatchedChange(3, BOOKMARK), FOUR, FIVE, WatchedChange(5, BOOKMARK)], 0, 5, set()),
-    swapped=([ONE, FOUR, TWO, FIVE], 0, 0, {"ordered"}),
-    repeated=([ONE, TWO, TWO, FOUR], 0, 0, {"unique"}),
-    left_out=([ONE, FOUR], 0, 0, {"resumable"}),
-    left_out_at_the_end=([ONE, TWO], 0, 5, {"resumable"}),
-    from_before_its_version=([TWO, FOUR, FIVE], 2, 0, {"resumable"}),
-    begins_too_late=([FOUR, FIVE], 0, 0, {"resumable"}),
-    bookmark_too_early=([ONE, WatchedChange(3, BOOKMARK), TWO], 0, 0, {"bookmarkable", "ordered"}),
-    bookmark_of_what_never_came=([ONE, WatchedChange(2, BOOKMARK)], 0, 0, {"bookmarkable"}),
-    invented=([ONE, TWO, WatchedChange(3, "ADDED", "c")], 0, 0, {"true"}),
-    another_type=([WatchedChange(1, "MODIFIED", "a")], 0, 0, {"true", "resumable"}),
-)  # fmt: skip
-def test_each_rule_is_noticed_on_a_broken_stream_and_nothing_on_a_correct_one(
-    events: list[WatchedChange], since: int, until: int, rules: set[str]
-) -> None:
-    problems = watch_problems(HISTORY, events, since=since, until=until)
-    assert {each.partition(":")[0] for each in problems} == rules
+def change_of(text: str) -> WatchedChange:
+    version, *rest = text.split()
+    return WatchedChange(int(version), *rest)
+
+
+@pytest.mark.parametrize("row", STREAMS.values(), ids=STREAMS)
+def test_each_rule_is_noticed_on_a_broken_stream_and_nothing_on_a_correct_one(row: Json) -> None:
+    events = [change_of(text) for text in row["events"]]
+    since = row.get("since", 0)
+    problems = watch_problems(HISTORY, events, since=since, until=row.get("until", 0))
+    assert {problem.partition(":")[0] for problem in problems} == set(row.get("breaks", ()))
 
 
 RECOVERY_SECONDS = 200.0

@@ -1,11 +1,13 @@
 """How lists and events change the store and call the handlers, beyond the model in `test_informer_model.py`."""
 
-from typing import Final, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import pytest
 from support.cases import cases
 from support.fake_source import stamp, thing
+from support.tables import load_table
 
 from kruise_probe.api.meta import ApiObject, EventType, NamespacedName, Undecodable, WatchEvent
 from kruise_probe.informers.replica import Replica
@@ -120,47 +122,29 @@ def test_d12_an_undecodable_version_is_kept_in_a_list_and_logged_once(
     assert listed.event(EventType.DELETED, broken("a", 4)) == ["delete: a 1"]
 
 
-class Step(NamedTuple):
-    """What happens: an own write whose response arrives, an event, or a list; and the calls of the handler."""
-
-    what: EventType | Literal["written", "listed"]
-    obj: ApiObject
-    calls: tuple[str, ...] = ()
-
-
-WRITTEN: Final = Step("written", at("a", 7), ("own update from 5: a 7",))
 FORMER: Final = msgspec.structs.replace(
     at("a", 3), metadata=msgspec.structs.replace(at("a", 3).metadata, uid="former")
 )
+OWN_WRITES = load_table(Path(__file__).parents[2] / "data" / "informers.yaml", {})["own-writes"]
 
 
-@cases(
-    "steps",
-    its_event_tells_nothing_new=[WRITTEN, Step(EventType.MODIFIED, at("a", 7)), Step(EventType.MODIFIED, at("a", 8), ("update from 7: a 8",))],
-    event_before_the_response=[Step(EventType.MODIFIED, at("a", 7), ("update from 5: a 7",)), Step("written", at("a", 7))],
-    store_is_newer=[Step(EventType.MODIFIED, at("a", 8), ("update from 5: a 8",)), Step("written", at("a", 7))],
-    two_writes_in_between=[WRITTEN, Step(EventType.MODIFIED, at("a", 6), ("update from 5: a 7",)), Step(EventType.MODIFIED, at("a", 6)), Step(EventType.MODIFIED, at("a", 7))],
-    its_deletion=[WRITTEN, Step(EventType.DELETED, at("a", 8), ("delete: a 7",)), Step("written", at("a", 7))],
-    response_of_a_deleted_object=[Step(EventType.DELETED, at("a", 8), ("delete: a 5",)), Step("written", at("a", 7))],
-    response_of_the_former_object=[Step("written", FORMER)],
-    created=[Step("written", at("b", 9), ("own add: b 9",)), Step(EventType.ADDED, at("b", 9))],
-    list_from_before_the_write=[WRITTEN, Step("listed", at("a", 5), ("update from 7: a 7", "update from 7: a 5")), WRITTEN],
-    list_in_place_of_the_event=[WRITTEN, Step("listed", at("a", 7), ("update from 7: a 7",))],
-)  # fmt: skip
-def test_an_own_write_is_stored_before_its_event(listed: Listed, steps: list[Step]) -> None:
+@pytest.mark.parametrize("steps", OWN_WRITES.values(), ids=OWN_WRITES)
+def test_an_own_write_is_stored_before_its_event(listed: Listed, steps: list[list[Any]]) -> None:
     listed.relist(at("a", 5))
     seen_version = 5
-    for what, obj, calls in steps:
+    for what, name, version, *calls in steps:
+        listed.calls = []
         if what == "written":
-            listed.calls = []
-            listed.replica.record_write(obj, str(seen_version))
+            listed.replica.record_write(at(name, version), str(seen_version))
+        elif what == "former":
+            listed.replica.record_write(FORMER, str(seen_version))
         elif what == "listed":
-            listed.relist(obj)
+            listed.relist(at(name, version))
         else:
-            seen_version = max(seen_version, int(obj.resource_version))
-            listed.event(what, obj)
-        assert listed.calls == list(calls), (what, obj)
-    assert not listed.replica.own_writes or steps[-1].what == "written"
+            seen_version = max(seen_version, version)
+            listed.event(EventType[what], at(name, version))
+        assert listed.calls == calls, (what, name, version)
+    assert not listed.replica.own_writes or steps[-1][0] == "written"
 
 
 @cases("version calls", older=(4, []), the_write_itself=(5, ["update from 5: a 5"]))
