@@ -26,7 +26,7 @@ from kruise_probe.inspection.link import (
     paused,
     remedy_of,
 )
-from kruise_probe.inspection.result_links import NOTHING_LISTENS, hint_of, invalid_values
+from kruise_probe.inspection.result_links import hint_of, invalid_values
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.spec_links import container_link, marker_link, pod_link, port_link
@@ -34,7 +34,6 @@ from kruise_probe.inspection.views import JsonView, SnapshotView
 
 _RUN_BY_TRY: Final = (REASON_NO_ROOM, *FIELD_REASONS)
 """Reasons why the daemon does not run a probe, or not as it is written; `try` does."""
-NOTHING_LISTENS_HERE: Final = "nothing listens on this port in the pod; if something should, correct the port, or start its program"
 HOST_NETWORK: Final = (
     "the pod uses the host's network: try connects to the loopback address of the node, "
     "where a process of another pod may listen"
@@ -176,8 +175,6 @@ def _remedy(context: ProbeContext, result: TrialResult, invalid: Sequence[str]) 
     if result.remedy or not result.ran:
         return result.remedy
     hint = hint_of(context.probe.probe, result.state, result.message)
-    if hint == NOTHING_LISTENS:  # a port-forward connects to the loopback address
-        return NOTHING_LISTENS_HERE
     if hint := hint or failure_hint(result.stderr):
         return hint
     if context.conflicts:

@@ -45,7 +45,7 @@ SHORTENED_NOTE: Final = "the daemon shortened this message to keep the NodePodPr
 REFUSED: Final = "connection refused"
 """In the message of an attempt, as the kubelet writes it."""
 NOTHING_LISTENS: Final = (
-    "nothing listens on this port at the pod's address; if something should, correct the port, or let it listen on 0.0.0.0 instead "
+    "nothing listens on this port; if something should, correct the port, start the program, or let it listen on 0.0.0.0 instead "
     "of 127.0.0.1"
 )
 

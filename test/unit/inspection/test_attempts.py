@@ -11,7 +11,6 @@ from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.inspection.attempts import (
     HOST_NETWORK,
-    NOTHING_LISTENS_HERE,
     AttemptsView,
     TrialResult,
     attempts_view,
@@ -19,6 +18,7 @@ from kruise_probe.inspection.attempts import (
     not_run,
 )
 from kruise_probe.inspection.link import Link, ProbeContext
+from kruise_probe.inspection.result_links import NOTHING_LISTENS
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import contexts_of
@@ -214,4 +214,4 @@ def test_host_network_is_a_note_and_a_port_that_refuses_has_a_remedy() -> None:
     refused = TrialResult(ProbeState.FAILED, "connect: connection refused")
     found = view(marker, pod=seen_pod(wire), result=refused)
     assert found.notes == ["a note", HOST_NETWORK]
-    assert found.attempts[0].remedy == NOTHING_LISTENS_HERE
+    assert found.attempts[0].remedy == NOTHING_LISTENS
