@@ -59,7 +59,7 @@ def _message_text(context: ProbeContext, result: ContainerProbeState) -> str:
 def daemon_link(context: ProbeContext) -> Found:
     node = context.pod.node
     snapshot = context.snapshot
-    if stale := snapshot.stale_reasons.get(node):
+    if stale := snapshot.stale_reason(node):
         return Found(stale, REASON_DAEMON_STALE)
     if snapshot.has_no_daemon(node):
         text = f"no daemon runs on {node}: it has neither a Lease nor results"
@@ -193,7 +193,7 @@ def _role(context: ProbeContext) -> Found | None:
     claim = context.exclusive
     if claim is None or context.state != ProbeState.SUCCEEDED:
         return None
-    holders = context.snapshot.carriers(context.pod, claim)
+    holders = context.snapshot.carriers(context.marker, context.pod, claim)
     if not holders or context.pod.name in holders:
         return None
     condition = context.pod.condition(claim.condition_type)

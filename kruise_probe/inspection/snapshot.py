@@ -4,7 +4,7 @@ A kind that the user may not list is None; it is not treated as empty.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -15,7 +15,6 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import (
     LEADER_ELECTION_ID,
     REASON_DAEMON_STALE,
-    ProbeName,
     daemon_lease_name,
 )
 from kruise_probe.api.times import parse_time
@@ -129,56 +128,44 @@ class Snapshot:
         found = [self.pods_by_key[pod.key] for pod in self.matching.pods_of(marker)]
         return sorted(found, key=lambda pod: natural_order(pod.name))
 
-    def carriers(self, pod: SeenPod, claim: Claim) -> list[str]:
+    def carriers(self, marker: CompiledMarker, pod: SeenPod, claim: Claim) -> list[str]:
         """The names of the pods that carry the marks of an exclusive probe, in the group of `pod`."""
-        marker = self.compiled.get(
-            NamespacedName(pod.namespace, ProbeName.parse(claim.name).marker)
-        )
-        if marker is None or claim.exclusive is None:
+        if claim.exclusive is None:
             return []
         label = claim.exclusive.group_label
-        group = self.matching.group_of(marker, label, pod.labels.get(label, ""))
-        return sorted([found.name for found in group if carried(found, claim)])
+        value = pod.labels.get(label, "")
+        group = self.matching.group_of(marker, label, value)
+        return sorted(found.name for found in group if carried(found, claim))
 
     @cached_property
-    def stale_reasons(self) -> Mapping[str, str]:
-        """Why the results of a node are stale, by node."""
+    def _reported_stale(self) -> Set[str]:
+        """The nodes whose results the manager reports as stale."""
         reported: set[str] = set()
         for pod in self.pods:
             if any(condition.reason == REASON_DAEMON_STALE for condition in pod.conditions):
                 reported.add(pod.node)
-        found: dict[str, str] = {}
-        for node in {pod.node for pod in self.pods}:
-            renewal = self._renewal(daemon_lease_name(node))
-            if renewal is not None:
-                if self._has_expired(node, renewal, reported=node in reported):
-                    found[node] = silence(node, renewal.renewed)
-            elif node in reported:
-                found[node] = (
-                    f"The daemon on node {node} has no Lease, and the manager reports its results as stale"
-                )
-        return found
+        return reported
 
-    def _has_expired(
-        self,
-        node: str,
-        renewal: Renewal,
-        *,
-        reported: bool,
-    ) -> bool:
-        """Whether the daemon is silent.
+    def stale_reason(self, node: str) -> str:
+        """Why the results of the node are stale, or empty.
 
         An expired stamp alone proves nothing if the node's clock is behind. A manager that leads has seen the renewals, so
-        for one more duration of the Lease it decides, by what it `reported`.
+        for one more duration of the Lease it decides, by what it reports.
         """
+        is_reported = node in self._reported_stale
+        renewal = self._renewal(daemon_lease_name(node))
+        if renewal is None and is_reported:
+            return f"The daemon on node {node} has no Lease, and the manager reports its results as stale"
+        if renewal is None or self.now < renewal.expires_at:
+            return ""
         report = (self.node_pod_probes or {}).get(node)
-        if self.now < renewal.expires_at:
-            return False
         if is_outlived(report, renewal.renewed):
-            return False
-        if reported or not self.leader or self.manager_problem:
-            return True
-        return self.now >= renewal.expires_at + renewal.duration
+            return ""
+        manager_decides = self.leader and not self.manager_problem
+        is_new = self.now < renewal.expires_at + renewal.duration
+        if manager_decides and is_new and not is_reported:
+            return ""
+        return silence(node, renewal.renewed)
 
     def _renewal(self, lease_name: str) -> Renewal | None:
         return renewal_of((self.leases or {}).get(lease_name))

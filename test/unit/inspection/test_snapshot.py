@@ -46,7 +46,7 @@ def test_manager_that_leads_knows_better_than_a_stamp_whether_a_daemon_is_stale(
     there: Json, stale: bool
 ) -> None:
     built = snapshot(**there)
-    assert bool(built.stale_reasons.get("node-1", "")) == stale
+    assert bool(built.stale_reason("node-1")) == stale
 
 
 @cases("age_seconds problem", renewed=(14.9, False), expired=(15.0, True))
