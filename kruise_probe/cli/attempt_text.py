@@ -30,7 +30,9 @@ def _attempt_lines(
     attempt: AttemptView,
     terminal: Terminal,
 ) -> Iterator[str]:
-    line = f"  {terminal.paint(name, 'strong')}  {terminal.paint(attempt.state, attempt.state)}"
+    probe = terminal.paint(name, "strong")
+    state = terminal.paint(attempt.state, attempt.state)
+    line = f"  {probe}  {state}"
     if attempt.duration_seconds is not None:
         line += f" in {attempt.duration_seconds:.2f}s"
     yield line
@@ -54,5 +56,8 @@ def _mark_text(marks: Mapping[str, str | None]) -> str:
     """The marks as `kubectl label` writes them: `key=value`, and `key-` for a removed one."""
     texts = []
     for key, value in marks.items():
-        texts.append(f"{key}-" if value is None else f"{key}={value}")
+        if value is None:
+            texts.append(f"{key}-")
+        else:
+            texts.append(f"{key}={value}")
     return ", ".join(texts)

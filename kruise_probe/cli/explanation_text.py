@@ -19,7 +19,10 @@ def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) 
     strong = Cell(f"{view.namespace}/{view.pod}", "strong")
     yield from terminal.paragraph(strong, f": {view.summary}")
     yield from note_lines(view.notes, terminal)
-    yield f"  {view.phase} on {view.node}" if view.node else f"  {view.phase}"
+    place = f"  {view.phase}"
+    if view.node:
+        place += f" on {view.node}"
+    yield place
     yield from _link_lines(view.readiness_gates, terminal, "  ")
     for marker in view.other_namespaces:
         text = f"PodProbeMarker {marker} has a selector for its labels, but a marker selects only pods of its own namespace"

@@ -10,7 +10,9 @@ from kruise_probe.inspection.views import ResultView
 
 
 def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}s"
 
 
 def note_lines(notes: Iterable[str], terminal: Terminal) -> Iterator[str]:

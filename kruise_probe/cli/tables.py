@@ -159,7 +159,8 @@ def pod_table(
         name = pod.name
         node = pod.node
         for result in pod.results:
-            why = reasons.get((pod.name, result.probe)) or reasons.get((pod.name, ""), "")
+            of_pod = reasons.get((pod.name, ""), "")
+            why = reasons.get((pod.name, result.probe)) or of_pod
             if not why and result.state == PENDING and pod.phase == "Running":
                 why = reasons.get(("", ""), "")
             row = {

@@ -96,7 +96,8 @@ def _urgency(marker: MarkerView) -> str:
 
 
 def _screen_head(view: StatusView, terminal: Terminal) -> Iterator[str]:
-    header = f"{view.time}  {plural(len(view.markers), 'marker')}, {counts_text(view.counts)}"
+    markers = plural(len(view.markers), "marker")
+    header = f"{view.time}  {markers}, {counts_text(view.counts)}"
     yield from terminal.paragraph(Cell(""), header)
     yield from note_lines(view.notes, terminal)
     yield ""

@@ -26,10 +26,9 @@ _TAKE_ANY_WORD: Final = frozenset(
     {
         *("awk", "column", "cut", "echo", "egrep", "expr", "fgrep", "find", "gawk", "grep", "jq", "mawk", "paste"),
         *("printf", "rg", "sed", "sort", "test", "tr", "["),
-        *("cmd", "cmd.exe", "powershell", "powershell.exe", "pwsh", "pwsh.exe"),
     }
 )  # fmt: skip
-"""Programs to which `|` or `>` may be an argument, and the shells of Windows."""
+"""Programs to which `|` or `>` may be an argument."""
 _OPERATOR: Final = re.compile(r"\|\|?|&&|;|<|(?:[0-9]|&)?>>?(?:&[0-9]|/\S*)?")
 _VARIABLE: Final = re.compile(r"(?<!\$)\$\([A-Za-z_][A-Za-z0-9_.-]*\)")
 _CONSTANT: Final = re.compile(r"(?<!\$)\$\([A-Z_][A-Z0-9_]*\)")
@@ -148,9 +147,10 @@ def split_hint(command: Sequence[str]) -> str:
 
 
 def _is_path_with_spaces(words: Sequence[str]) -> bool:
-    if "\\" in words[0]:  # of Windows
-        return True
-    return words[0].startswith("/") and "/" in words[1] and not words[1].startswith(("/", "-"))
+    first, second, *_ = words
+    if second.startswith(("/", "-")):
+        return False
+    return first.startswith("/") and "/" in second
 
 
 def _shell_problem(command: Sequence[str]) -> CommandProblem | None:
@@ -171,11 +171,15 @@ def _file_problem(command: Sequence[str], index: int) -> CommandProblem | None:
     """That a word without `-c` before it is no name of a file."""
     word = command[index]
     parts = word.split()
-    is_file = re.search(r"[/.]", word) if len(parts) < 2 else _is_path_with_spaces(parts)
-    if is_file:
+    if len(parts) > 1 and _is_path_with_spaces(parts):
+        return None
+    if len(parts) < 2 and ("/" in word or "." in word):
         return None
     shell = PurePosixPath(command[0]).name
-    message = f"{shell} takes {word!r} as the name of a file with a script; write -c before it: {_script(command[index:], shell)}"
+    script = _script(command[index:], shell)
+    message = (
+        f"{shell} takes {word!r} as the name of a file with a script; write -c before it: {script}"
+    )
     return CommandProblem(index, message)
 
 
@@ -271,8 +275,8 @@ def check_text(entry: ContainerProbe) -> str:
             parts.append(f"default {_shell_word(extract.default)}")
     when = entry.success_when
     if when is not None:
-        clauses = msgspec.to_builtins(when)
-        parts += [f"{name} {_clause_text(clause)}" for name, clause in clauses.items()]
+        for name, clause in msgspec.to_builtins(when).items():
+            parts.append(f"{name} {_clause_text(clause)}")
     return ", ".join(parts)
 
 
@@ -300,7 +304,8 @@ def handler_text(entry: ContainerProbe) -> str:
             return " ".join(["exec", *map(_shell_word, action.command)])
         case HTTPGetAction() as action:
             action = action.with_defaults()
-            return f"http-get {str(action.scheme).lower()}://:{action.port}{action.path}"
+            scheme = str(action.scheme).lower()
+            return f"http-get {scheme}://:{action.port}{action.path}"
         case TCPSocketAction() as action:
             return f"tcp-socket :{action.port}"
         case GRPCAction() as action:

@@ -12,11 +12,12 @@ def requirement_text(requirement: Requirement) -> str:
     if values is None:
         return f"!{key}" if negated else key
     listed = ",".join(sorted(values))
-    if len(values) == 1:
-        operator = "!=" if negated else "="
-        return f"{key}{operator}{listed}"
-    operator = "notin" if negated else "in"
-    return f"{key} {operator} ({listed})"
+    if len(values) > 1:
+        operator = "notin" if negated else "in"
+        return f"{key} {operator} ({listed})"
+    if negated:
+        return f"{key}!={listed}"
+    return f"{key}={listed}"
 
 
 def selector_text(selector: Selector) -> str:
@@ -57,7 +58,9 @@ def corrected(selector: Selector, labels: Mapping[str, str]) -> str:
         typo = _typo(requirement, labels)
         if not typo:
             return ""
-        key = requirement.key if requirement.key in labels else typo
+        key = requirement.key
+        if key not in labels:
+            key = typo
         found.append(f"{key}={labels[key]}")
     return ",".join(found)
 
@@ -65,7 +68,12 @@ def corrected(selector: Selector, labels: Mapping[str, str]) -> str:
 def distance(selector: Selector, labels: Mapping[str, str]) -> tuple[bool, int, int]:
     """Sort key: typos only first, then most label keys in common, then fewest unmet requirements."""
     known = selector.keys & labels.keys()
-    return not corrected(selector, labels), -len(known), len(unmet(selector, labels))
+    missed = unmet(selector, labels)
+    return (
+        not corrected(selector, labels),
+        -len(known),
+        len(missed),
+    )
 
 
 def _typo(requirement: Requirement, labels: Mapping[str, str]) -> str:

@@ -90,7 +90,12 @@ def explanation(
     not_matching = [
         marker for marker in snapshot.markers_in(pod.namespace) if marker not in matching
     ]
-    not_matching.sort(key=lambda marker: (distance(marker.selector, pod.labels), marker.key))
+    not_matching.sort(
+        key=lambda marker: (
+            distance(marker.selector, pod.labels),
+            marker.key,
+        )
+    )
     return ExplanationView(
         time=format_time(snapshot.now),
         notes=notes,
@@ -126,7 +131,8 @@ def _elsewhere(pod: SeenPod, others: Iterable[PodProbeMarker]) -> list[str]:
     """The markers of other namespaces that would select the pod."""
     elsewhere = [marker for marker in others if marker.key.namespace != pod.namespace]
     compiled = map(compile_marker, elsewhere)
-    return sorted(str(marker.key) for marker in compiled if marker.selector.matches(pod.labels))
+    found = [marker for marker in compiled if marker.selector.matches(pod.labels)]
+    return sorted(str(marker.key) for marker in found)
 
 
 def _summary(traces: Sequence[ProbeTrace]) -> str:

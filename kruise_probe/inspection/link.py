@@ -201,9 +201,11 @@ class ProbeContext(NamedTuple):
 
     @property
     def current(self) -> ContainerProbe | None:
-        if self.entry is None:
-            return None
-        return next((probe for probe in self.entry.probes if probe.name == self.name), None)
+        probes = self.entry.probes if self.entry is not None else ()
+        for probe in probes:
+            if probe.name == self.name:
+                return probe
+        return None
 
     def planned(self, started: frozenset[str]) -> ContainerProbe:
         """The probe as the manager sends it to the node once the containers `started`."""

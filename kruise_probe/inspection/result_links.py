@@ -134,19 +134,25 @@ def _no_result(context: ProbeContext) -> Found:
     due = parse_time(context.source.metadata.creation_timestamp)
     started_at = context.pod.running_since.get(context.probe.container_name)
     if started_at is not None:
-        delay_ends = started_at + timedelta(seconds=probe.effective_initial_delay_seconds)
+        delay = timedelta(seconds=probe.effective_initial_delay_seconds)
+        delay_ends = started_at + delay
         if now < delay_ends:
-            text = f"No result yet; initialDelaySeconds ends in {_seconds(delay_ends - now)} s"
+            seconds = _seconds(delay_ends - now)
+            text = f"No result yet; initialDelaySeconds ends in {seconds} s"
             return Found(text, "NoResultYet")
         due = max(delay_ends, due or delay_ends)
     if due is None:
         return Found("No result yet", "NoResultYet")
     attempts = max(probe.effective_failure_threshold, probe.effective_success_threshold)
     needed = min(probe.effective_period_seconds * attempts, MAX_SECONDS)
-    overdue_at = due + timedelta(seconds=FIRST_PROBE_SECONDS + max(needed, MIN_GRACE_SECONDS))
+    patience = FIRST_PROBE_SECONDS + max(needed, MIN_GRACE_SECONDS)
+    overdue_at = due + timedelta(seconds=patience)
     if now < overdue_at:
-        text = f"No result yet; expect a result or an error within {_seconds(overdue_at - now)} s"
-        hint = split_hint(probe.exec.command) if probe.exec is not None else ""
+        seconds = _seconds(overdue_at - now)
+        text = f"No result yet; expect a result or an error within {seconds} s"
+        hint = ""
+        if probe.exec is not None:
+            hint = split_hint(probe.exec.command)
         return Found(text, "NoResultYet", hint)
     text = f"No result {_seconds(now - due)} s after the first attempt was due"
     return Found(text, "ResultOverdue")
@@ -168,7 +174,9 @@ def condition_link(context: ProbeContext) -> Found:
     current = context.pod.condition(wanted)
     if current is None and result is None:
         return Found()
-    status = current.status if current is not None else "missing"
+    status = "missing"
+    if current is not None:
+        status = current.status
     text = f"{wanted} is {status}"
     if result is None or status == CONDITION_STATUS.get(result.state):
         return Found(text)
@@ -217,7 +225,8 @@ def _behind_marks(
         if current == value:
             continue
         should_be = _or_absent(value)
-        texts.append(f"{mark.kind} {mark.name} should be {should_be}, but is {_or_absent(current)}")
+        shown = _or_absent(current)
+        texts.append(f"{mark.kind} {mark.name} should be {should_be}, but is {shown}")
         only_values &= context.is_from_message(mark)
     if not texts:
         return None
@@ -267,7 +276,8 @@ def invalid_values(wanted: Wanted, result: ContainerProbeState) -> list[str]:
         instead = "is not set"
         if static is not None:
             instead = f"has the static value {static}"
-        found.append(f"{mark.kind} {mark.name} {instead}: {_why_invalid(source)} {message}")
+        why = _why_invalid(source)
+        found.append(f"{mark.kind} {mark.name} {instead}: {why} {message}")
     return found
 
 

@@ -196,9 +196,12 @@ class Snapshot:
         renewal = self._renewal(LEADER_ELECTION_ID)
         if renewal is None or self.now < renewal.expires_at:
             return ""
-        return f"no manager has renewed its Lease since {renewal.renewed} (last leader: {self.leader or 'none'})"
+        leader = self.leader or "none"
+        return f"no manager has renewed its Lease since {renewal.renewed} (last leader: {leader})"
 
     def is_recent(self, *stamps: str | None, within: timedelta = RECENT) -> bool:
         """Whether the newest of `stamps` is so recent that the manager may still be processing it."""
         times = [at for at in map(parse_time, stamps) if at is not None]
-        return bool(times) and self.now - max(times) < within
+        if not times:
+            return False
+        return self.now - max(times) < within

@@ -49,7 +49,8 @@ def marker_link(context: ProbeContext) -> Found:
 def deletion(marker: PodProbeMarker) -> Found:
     """What blocks the deletion of a marker; the reason says whether only finalizers of others do."""
     finalizers = marker.metadata.finalizers
-    text = f"finalizers that block it: {', '.join(finalizers) or 'none'}"
+    listed = ", ".join(finalizers) or "none"
+    text = f"finalizers that block it: {listed}"
     if finalizers and MARKER_FINALIZER not in finalizers:
         return Found(text, MARKER_HELD)
     return Found(text, MARKER_DELETING)
@@ -66,14 +67,17 @@ def pod_link(context: ProbeContext) -> Found:
     if pod.mirror:
         return Found("a static pod; only its kubelet may update it", "StaticPod")
     if not pod.node:
-        why = f": {pod.unscheduled}" if pod.unscheduled else ""
-        return Found(f"the pod is not scheduled{why}", "PodNotScheduled")
+        text = "the pod is not scheduled"
+        if pod.unscheduled:
+            text += f": {pod.unscheduled}"
+        return Found(text, "PodNotScheduled")
     nodes = context.snapshot.nodes
     if nodes is not None and pod.node not in nodes:
         return Found(f"Node {pod.node} does not exist", "NodeNotFound")
     if not pod.initialized and not context.virtual:
         return _not_initialized(pod)
-    return Found(f"{pod.phase} on {pod.node}, {pod.ip or 'no address yet'}")
+    address = pod.ip or "no address yet"
+    return Found(f"{pod.phase} on {pod.node}, {address}")
 
 
 def _not_initialized(pod: SeenPod) -> Found:
@@ -82,7 +86,9 @@ def _not_initialized(pod: SeenPod) -> Found:
     if pod.not_probed:
         reason = "PodNotInitialized"
         text = "init containers of the pod have not completed"
-    stopped = [f"{name} ({why})" for name, why in sorted(pod.stopped.items())]
+    stopped = []
+    for name, why in sorted(pod.stopped.items()):
+        stopped.append(f"{name} ({why})")
     if stopped:
         text += f"; not running: {', '.join(stopped)}"
     return Found(text, reason)
@@ -108,8 +114,10 @@ def container_link(context: ProbeContext) -> Found:
             )
         return Found(text, REASON_CONTAINER_FINISHED)
     if name in pod.stopped:
-        reason = "ContainerNotRunning" if name in pod.ran else "ContainerNotCreated"
-        return Found(f"container {name} is not running: {pod.stopped[name]}", reason)
+        text = f"container {name} is not running: {pod.stopped[name]}"
+        if name in pod.ran:
+            return Found(text, "ContainerNotRunning")
+        return Found(text, "ContainerNotCreated")
     if container.has_startup_probe and name not in pod.started:
         text = f"the startupProbe of container {name} has not succeeded yet"
         return Found(text, "ContainerNotStarted")

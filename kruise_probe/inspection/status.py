@@ -133,7 +133,9 @@ def _roles(traces: Iterable[ProbeTrace]) -> list[RoleView]:
             continue
         pod = context.pod
         label = claim.exclusive.group_label
-        group = f"{label}={pod.labels.get(label, '')}" if label else ""
+        group = ""
+        if label:
+            group = f"{label}={pod.labels.get(label, '')}"
         probe = context.probe.name
         role = roles.get((probe, group)) or RoleView(
             probe, role_text(claim), group, [], "", [], None
@@ -176,7 +178,8 @@ def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link
     elif compiled.paused:
         found.append(paused("this PodProbeMarker"))
     name = in_kubectl(marker.key)
-    return [link_of("marker", one, marker=name, object=f"podprobemarker {name}") for one in found]
+    names = {"marker": name, "object": f"podprobemarker {name}"}
+    return [link_of("marker", one, **names) for one in found]
 
 
 def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Link:

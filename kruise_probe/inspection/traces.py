@@ -73,7 +73,9 @@ def contexts_of(
             is_altered=False,
         )
         results = snapshot.node_index.states_of(pod, ())
-        planned = [probe.name for probe in entry.probes] if entry is not None else []
+        planned = []
+        if entry is not None:
+            planned = [probe.name for probe in entry.probes]
         no_room = reported_without_room(pod, markers, planned)
         left_out = left_out_of(pod, markers, no_room).get(marker.key.name)
     contexts = []
@@ -176,7 +178,8 @@ def _gate(
     )
     is_open = condition is not None and condition.status == "True"
     if gate in writers:
-        return Found(f"{text}, written by {writers[gate]}", "" if is_open else "GateClosed")
+        text += f", written by {writers[gate]}"
+        return Found(text, "" if is_open else "GateClosed")
     if is_open:
         return Found(f"{text}; no probe of this pod writes it")
     if condition is None and elsewhere is not None:
