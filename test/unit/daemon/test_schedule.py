@@ -5,10 +5,16 @@ from support.cases import cases
 from kruise_probe.daemon.schedule import (
     StartTime,
     Timing,
+    due_after_restart,
     stretch,
     ticks_missed,
 )
 
+starts = st.builds(
+    StartTime,
+    wall_seconds=st.floats(1.6e9, 2.2e9),
+    loop_seconds=st.floats(0, 1e7),
+)
 periods = st.sampled_from([0.1, 1.0, 2.0, 3.0, 7.0, 10.0, 60.0, 300.0, 86_400.0])
 
 
@@ -16,6 +22,19 @@ periods = st.sampled_from([0.1, 1.0, 2.0, 3.0, 7.0, 10.0, 60.0, 300.0, 86_400.0]
 def timings(draw: st.DrawFn) -> Timing:
     period = draw(periods)
     return Timing(period, draw(st.floats(0, 0.999)) * period)
+
+
+@given(starts, timings(), st.floats(0, 1e6))
+def test_next_tick_on_phase_is_the_first_after_the_given_time(
+    start: StartTime, timing: Timing, later: float
+) -> None:
+    after = start.loop_seconds + later
+    tick = start.next_on_phase(timing, after)
+
+    wall = start.wall_seconds + (tick - start.loop_seconds)
+    off = (wall - timing.phase_seconds) % timing.period_seconds
+    assert min(off, timing.period_seconds - off) < 1e-3
+    assert after < tick <= after + timing.period_seconds + 1e-6
 
 
 @given(timings(), st.floats(1.6e9, 2.2e9), st.floats(0, 1e6), st.floats(0, 1e5))
@@ -30,6 +49,15 @@ def test_phase_is_the_same_after_a_restart(
     difference = (tick - uptime + wall) - (same - 3.0 + wall + restarted_after)
     off = abs(difference) % timing.period_seconds
     assert min(off, timing.period_seconds - off) < 1e-3
+
+
+@cases(
+    "timing due",
+    up_to_ten_seconds_on_phase=(Timing(10.0, 3.0), 13.0),
+    a_longer_period_is_spread_over_ten_seconds=(Timing(20.0, 5.0), 9.5),
+)
+def test_due_after_restart_is_on_phase_or_within_ten_seconds(timing: Timing, due: float) -> None:
+    assert due_after_restart(StartTime(0.0, 0.0), timing, 7.0) == due
 
 
 @cases(
