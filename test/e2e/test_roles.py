@@ -74,7 +74,7 @@ POSTGRES = Database(
 )
 REDIS = Database(
     "Redis: one master",
-    server="redis-server --protected-mode no --save ''",
+    server="redis-server --protected-mode no --save '' --dir /tmp --repl-diskless-sync-delay 0",
     begin="rm /tmp/stopped; until redis-cli ping; do sleep 0.1; done",
     follow="rm /tmp/stopped; until redis-cli replicaof $0 6379; do sleep 0.1; done;"
     " until redis-cli info replication | grep master_link_status:up; do sleep 0.1; done",
