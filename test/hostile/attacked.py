@@ -51,7 +51,8 @@ class AttackedProgram:
         """Floods the port, and asserts that the program stays healthy and renews its Lease."""
         command = (str(FLOOD), attack, str(self.port), *arguments, f"--seconds={FLOOD_SECONDS}")
         process = await asyncio.create_subprocess_exec(sys.executable, *command)
-        oldest, health = 0.0, HealthChecks(self.program)
+        oldest = 0.0
+        health = HealthChecks(self.program)
         try:
             while process.returncode is None:
                 await health.check()

@@ -30,7 +30,8 @@ class Crowd:
 
     def run(self) -> None:
         deadline = time.monotonic() + self._arguments.seconds
-        allowed, last = float(self._arguments.connections), time.monotonic()
+        allowed = float(self._arguments.connections)
+        last = time.monotonic()
         while (now := time.monotonic()) < deadline:
             # No burst makes up for a moment in which this process did not run.
             allowed, last = allowed + min(now - last, 0.1) * RENEWALS_A_SECOND, now

@@ -13,7 +13,9 @@ from kruise_probe.api.meta import NamespacedName
 
 PODS = 4
 ATTACK_SECONDS = 15
-BURST, PROBES, INTERVAL_SECONDS = 10, 2, 10
+BURST = 10
+PROBES = 2
+INTERVAL_SECONDS = 10
 OTHER_VERSIONS = 10
 """Of a pod's start: what node and scheduler write."""
 

@@ -50,7 +50,8 @@ async def test_e9_the_managers_memory_is_linear_in_markers_and_the_limit_is_repo
     cluster: EmbeddedCluster,
 ) -> None:
     """Markers come one by one while a daemon reports results, as every new set of markers used to be kept."""
-    api, hollow = cluster.api, cluster.hollow
+    api = cluster.api
+    hollow = cluster.hollow
     await hollow.add_nodes(1)
     await hollow.add_pods(1, nodes=1)
     async with cluster.manager() as manager:

@@ -89,7 +89,8 @@ async def test_e11_with_a_client_ca_only_the_api_server_is_answered(
     cluster: EmbeddedCluster, tmp_path: Path, path: str
 ) -> None:
     await create_marker(cluster)
-    own, other = client_certificate(tmp_path, "own"), client_certificate(tmp_path, "other")
+    own = client_certificate(tmp_path, "own")
+    other = client_certificate(tmp_path, "other")
     flag = f"--webhook-client-ca-file={own.authority}"
     async with attacked_webhook(cluster, GATE, flag) as manager:
         await manager.program.until("annotates", lambda: _is_annotated(manager, own.pair))

@@ -74,7 +74,8 @@ def playground(home: Path, *arguments: str, mode: int = 0o700) -> Iterator[Sessi
 
 def session_of(kubeconfig: Path) -> Session:
     config = yaml.safe_load(kubeconfig.read_text())
-    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    cluster = config["clusters"][0]["cluster"]
+    user = config["users"][0]["user"]
     authority = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
     return Session(
         kubeconfig, kubeconfig.parent, cluster["server"], authority, user.get("token", "")
@@ -160,7 +161,8 @@ def test_a_token_and_a_certificate_are_good_for_one_session(
 
 @pytest.mark.parametrize("there", ["file", "link"])
 def test_kubeconfig_out_never_writes_through_what_is_there(tmp_path: Path, there: str) -> None:
-    out, target = tmp_path / "out", tmp_path / "target"
+    out = tmp_path / "out"
+    target = tmp_path / "target"
     if there == "link":
         out.symlink_to(target)
     else:

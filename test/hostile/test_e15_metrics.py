@@ -17,7 +17,9 @@ from support.programs import Program
 
 from kruise_probe_playground.apiserver.authentication import ACCESS_REVIEWS
 
-PROMETHEUS, STRANGER, PRODUCT = "prometheus-token", "stranger-token", "product-token"
+PROMETHEUS = "prometheus-token"
+STRANGER = "stranger-token"
+PRODUCT = "product-token"
 TOKENS = {PROMETHEUS: "prometheus", STRANGER: "stranger", PRODUCT: "product"}
 SECURE = "--metrics-secure"
 REVIEWS_A_SECOND = 2 * 8 + 1
@@ -92,7 +94,8 @@ async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle
     """And a scraper that was let in before stays so."""
     assert (await scraped.get("metrics", PROMETHEUS))[0] == 200
     loop = asyncio.get_running_loop()
-    began, statuses = loop.time(), set[int]()
+    began = loop.time()
+    statuses = set[int]()
 
     async def strange(worker: int) -> None:
         for number in range(10_000):
@@ -100,7 +103,8 @@ async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle
                 return
             statuses.add((await scraped.get("metrics", f"{worker}-{number}"))[0])
 
-    before, health = _reviews(server), HealthChecks(scraped)
+    before = _reviews(server)
+    health = HealthChecks(scraped)
     async with asyncio.TaskGroup() as tasks:
         for worker in range(20):
             tasks.create_task(strange(worker))

@@ -19,9 +19,11 @@ from support.target import labels, marker_path, node_pod_probe_path, pod_path
 from kruise_probe.api.times import format_time, utc_now
 
 PERIOD_SECONDS = 1
-HTTP_PROBES, GRPC_PROBES = 2000, 200
+HTTP_PROBES = 2000
+GRPC_PROBES = 200
 PODS = 16
-VICTIM_ADDRESS, HOSTILE_ADDRESS = "127.0.0.10", "127.0.0.9"
+VICTIM_ADDRESS = "127.0.0.10"
+HOSTILE_ADDRESS = "127.0.0.9"
 VICTIM_NAMESPACE = "good"
 SLOW_MACHINE_SECONDS = 2.0
 """Beyond a period and a second: this machine runs the test, the API server, the manager and the attack too."""
@@ -66,7 +68,8 @@ async def attack(node: ProcessNode, port: int) -> None:
             {"name": f"m#{number}", "containerName": "main", "probe": probe}
             for number, probe in enumerate(hanging[pod::PODS])
         ]
-        name, uid = f"bad-{pod}", f"uid-bad-{pod}"
+        name = f"bad-{pod}"
+        uid = f"uid-bad-{pod}"
         entries.append(spec_entry(name, uid, probes, namespace="bad", ip=HOSTILE_ADDRESS))
         node.runtime.start(uid, ip=HOSTILE_ADDRESS)
     await node.cluster.api.merge(node_pod_probe_path(NODE), {"spec": {"podProbes": entries}})

@@ -205,7 +205,8 @@ def _end_container(world: World, name: str, exit_code: int, status: Json) -> Non
     pod = world.get(PODS, name)
     if pod is None or pod["status"]["phase"] != "Running":
         return
-    uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
+    uid = pod["metadata"]["uid"]
+    node = pod["spec"]["nodeName"]
     world.runtimes[node].stop(world.containers[name], exit_code=exit_code)
 
     def report() -> None:

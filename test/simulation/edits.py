@@ -234,7 +234,8 @@ def _start_container(world: World, name: str, node: str, uid: str, *, attempt: i
 
 def _start_again(world: World, name: str, container: FakeContainer) -> None:
     if world.containers.get(name) is container and container.state is ContainerState.EXITED:
-        node, attempt = _node_of(world, name), container.attempt + 1
+        node = _node_of(world, name)
+        attempt = container.attempt + 1
         _start_container(world, name, node, container.pod_uid, attempt=attempt)
 
 

@@ -125,7 +125,8 @@ def wrong_times(world: World) -> list[str]:
         for each in pod["status"]["conditions"]:
             if not each["type"].startswith(OURS) or each.get("reason") == REASON_PROBE_REMOVED:
                 continue
-            probed, moved = _time(each.get("lastProbeTime")), _time(each.get("lastTransitionTime"))
+            probed = _time(each.get("lastProbeTime"))
+            moved = _time(each.get("lastTransitionTime"))
             where = f"pod {name}: condition {each['type']}"
             if moved is None or probed is None:
                 problems.append(f"{where} has no times")

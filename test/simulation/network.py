@@ -187,7 +187,8 @@ class FaultyConnection:
         return await answer
 
     async def _exchange(self, request: Request, writes: bool) -> Response:
-        random, chances = self._random, self.chances
+        random = self._random
+        chances = self.chances
         sent_at = asyncio.get_running_loop().time()
         await self._pass()
         if random.random() < chances.lose_request:

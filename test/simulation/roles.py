@@ -26,7 +26,8 @@ from support.wire import Json
 from kruise_probe.api.resources import MARKERS, PODS
 
 ROLE = "l-role"
-PRIMARY, REPLICA = "primary", "replica"
+PRIMARY = "primary"
+REPLICA = "replica"
 PROBE = "exec"
 LEASE_SECONDS = 15.0
 SETTLING_SECONDS = 240.0
@@ -106,16 +107,19 @@ def judge_roles(plan: SimulationPlan) -> RunResult:
     found: list[OneHolder] = []
     oracle = ""
     problems: tuple[str, ...] = ()
-    steps, seconds = 0, 0.0
+    steps = 0
+    seconds = 0.0
     try:
         with simulated(plan.seed) as loop:
             loop.step_seconds = BUSY_STEP_SECONDS
             try:
                 loop.run_until_complete(_play(plan, worlds, found))
             finally:
-                steps, seconds = loop.steps, loop.time()
+                steps = loop.steps
+                seconds = loop.time()
     except Failed as failed:
-        oracle, problems = failed.oracle, tuple(failed.problems)
+        oracle = failed.oracle
+        problems = tuple(failed.problems)
     result = RunResult(plan, oracle, problems, tuple(worlds[0].log), steps, seconds)
     FOUND_FAILOVERS.append(found[0].failovers)
     return result

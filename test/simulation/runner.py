@@ -92,15 +92,18 @@ def _result(plan: SimulationPlan, play: Play) -> RunResult:
     worlds: list[World] = []
     oracle = ""
     problems: tuple[str, ...] = ()
-    steps, seconds = 0, 0.0
+    steps = 0
+    seconds = 0.0
     try:
         with simulated(plan.seed) as loop:
             try:
                 play(loop, worlds)
             finally:
-                steps, seconds = loop.steps, loop.time()
+                steps = loop.steps
+                seconds = loop.time()
     except Failed as failed:
-        oracle, problems = failed.oracle, tuple(failed.problems)
+        oracle = failed.oracle
+        problems = tuple(failed.problems)
     return RunResult(plan, oracle, problems, tuple(worlds[0].log), steps, seconds)
 
 
@@ -184,7 +187,8 @@ def _judge(
 
 async def _writes_at_rest(world: World, safety: Safety, seconds: float) -> list[str]:
     """Requests that write while nothing changes, without Leases and refreshes of results."""
-    commits, sent = len(world.commits), len(safety.writes)
+    commits = len(world.commits)
+    sent = len(safety.writes)
     await asyncio.sleep(seconds)
     written = [
         f"{each.at:.3f} {each.writer} writes {each.resource} {each.name}"
@@ -274,7 +278,8 @@ async def _build(desired: World, seconds: float) -> Json:
         for name in NODE_NAMES:
             world.request("POST", NODES.path(), {"metadata": {"name": name}})
         for name, pod in desired.objects(PODS).items():
-            app, ip = pod["metadata"]["labels"]["app"], pod["status"]["podIP"]
+            app = pod["metadata"]["labels"]["app"]
+            ip = pod["status"]["podIP"]
             edits.create_pod(world, name, pod["spec"]["nodeName"], app, ip)
         for name, marker in desired.objects(MARKERS).items():
             if "deletionTimestamp" in marker["metadata"]:

@@ -37,7 +37,8 @@ class Safety:
                 self._report(f"{sent.process} writes {sent.resource} while {each.name} leads")
 
     def check(self, commit: Commit) -> None:
-        old, new = commit.old or {}, commit.new or {}
+        old = commit.old or {}
+        new = commit.new or {}
         if commit.resource == "nodepodprobes":
             self._note_results(new)
         if commit.resource == "podprobemarkers" and new:
@@ -98,7 +99,8 @@ class Safety:
         if not old or not new or old["spec"] != new["spec"]:
             self._report(f"{commit.writer} writes pod {commit.name} or its spec")
             return
-        before, after = _conditions(old), _conditions(new)
+        before = _conditions(old)
+        after = _conditions(new)
         for kind in sorted(before.keys() | after.keys()):
             if before.get(kind) == after.get(kind):
                 continue

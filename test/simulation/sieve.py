@@ -17,7 +17,8 @@ from simulation.world import DAEMONS, MANAGERS, Commit, World
 
 HISTORY = steps_of(PLANS["history"])
 SUPERSEDED = PLANS["superseded"]
-FIRST_AT_SECONDS, SECOND_AT_SECONDS = 20.0, 29.0
+FIRST_AT_SECONDS = 20.0
+SECOND_AT_SECONDS = 29.0
 """Results change within that time, too."""
 
 

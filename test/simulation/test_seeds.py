@@ -42,7 +42,9 @@ def test_every_oracle_holds_for_random_plans(
     record_property: Callable[[str, object], None],
 ) -> None:
     failed: list[RunResult] = []
-    count, steps, seconds = 0, 0, 0.0
+    count = 0
+    steps = 0
+    seconds = 0.0
     for seed in seeds[::every]:
         if monotonic() > ends_at:
             break

@@ -25,16 +25,23 @@ from kruise_probe.daemon.cri.runtime import ContainerState
 
 STEP_SECONDS = 1.0
 LEAST_GRACE_SECONDS = 30.0
-STALE_SECONDS, HOLD_SECONDS, SILENCE_SLACK_SECONDS = 60.0, 180.0, 20.0
+STALE_SECONDS = 60.0
+HOLD_SECONDS = 180.0
+SILENCE_SLACK_SECONDS = 20.0
 RENEWAL_SECONDS = 40.0
 """Longest time between a renewal of a Lease and the next one."""
 REACTION_SECONDS = 10.0
 """Until the list of containers and both writes are done."""
 
-TRUE, FALSE = "True", "False"
-STALE, RESTARTED, NO_RUNTIME = "ProbeDaemonStale", "ContainerRestarted", "RuntimeUnavailable"
+TRUE = "True"
+FALSE = "False"
+STALE = "ProbeDaemonStale"
+RESTARTED = "ContainerRestarted"
+NO_RUNTIME = "RuntimeUnavailable"
 ENDED = ("ContainerNotRunning", "ContainerNotCreated")
-COMPLETED, FINISHED, PAUSED = "ContainerFinished", "PodFinished", "ProbePaused"
+COMPLETED = "ContainerFinished"
+FINISHED = "PodFinished"
+PAUSED = "ProbePaused"
 KNOWN_TO_MANAGER = (FINISHED, COMPLETED)
 HANGS = "(the command hangs)"
 CLAIMS = (TRUE, FALSE, STALE, RESTARTED, NO_RUNTIME, *ENDED, COMPLETED, FINISHED, PAUSED, HANGS)
@@ -271,7 +278,8 @@ class Truth:
     def _look_at_container(
         self, case: ProbeCase, container: FakeContainer | None, running: bool
     ) -> None:
-        state, node = case.probe, case.node
+        state = case.probe
+        node = case.node
         now = self._world.loop.time()
         daemon_is_new = node.works and node.started == now
         replaced = running and container is not None and container.id != state.seen

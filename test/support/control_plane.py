@@ -69,7 +69,8 @@ class ControlPlane:
 
     async def kill(self, component: str) -> None:
         """Sends SIGKILL; returns when the process has ended."""
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
         process = os.pidfd_open(self.pid(component))
         loop.add_reader(process, ended.set)
         try:
@@ -146,7 +147,8 @@ async def prepared(
     async with RestClient(config=plane.config(), field_manager="soak", user_agent="soak") as client:
         api = Target(client)
         for crd in all_crds() if crds is None else crds:
-            names, group = crd["spec"]["names"], crd["spec"]["group"]
+            names = crd["spec"]["names"]
+            group = crd["spec"]["group"]
             await _if_new(api, CRDS, crd)
             version = crd["spec"]["versions"][0]["name"]
             await until_served(api, f"/apis/{group}/{version}/{names['plural']}")

@@ -212,7 +212,8 @@ class FakeSource(Generic[T]):
                 raise Expired("the provided continue parameter is too old")
             version, items, broken = self._lists.pop(continue_token)
         else:
-            version, broken = str(self._version), list(self.broken.values())
+            version = str(self._version)
+            broken = list(self.broken.values())
             items = [each for key, each in self.objects.items() if key not in self.broken]
         size = min(filter(None, (limit, self.page_size)), default=0) if limit else 0
         if not size or len(items) <= size:

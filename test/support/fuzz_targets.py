@@ -201,7 +201,8 @@ def websocket_messages(data: bytes) -> None:
 
 
 def _read_messages(chunks: Any) -> object:
-    parser, found = MessageParser(MAX_STREAM_MESSAGE_BYTES), []
+    parser = MessageParser(MAX_STREAM_MESSAGE_BYTES)
+    found = []
     try:
         for chunk in chunks:
             parser.feed(chunk)

@@ -24,7 +24,8 @@ _TIME = {"type": "string", "format": "date-time"}
 
 
 def kruise_crds() -> list[Json]:
-    marker, node = _plain(marker_crd()), _plain(node_pod_probe_crd())
+    marker = _plain(marker_crd())
+    node = _plain(node_pod_probe_crd())
     node_properties = _properties(node)
     probe = _properties(marker)["spec"]["properties"]["probes"]["items"]["properties"]["probe"]
     pod = node_properties["spec"]["properties"]["podProbes"]["items"]["properties"]

@@ -549,7 +549,8 @@ class ScriptedNode:
         writes = len(self.api.writes)
         async with self.daemon():
             await asyncio.sleep(seconds)
-            kept, writes = self.api.object, len(self.api.writes)
+            kept = self.api.object
+            writes = len(self.api.writes)
         self.api.object = kept
         del self.api.writes[writes:]
 

@@ -116,7 +116,8 @@ def flooding(start: bytes, flood: bytes) -> Callable[[ScriptedServer], Script]:
 
 def self_signed(folder: Path, *, protocols: tuple[str, ...] = ("http/1.1",)) -> ssl.SSLContext:
     """A server's TLS context with a self-signed certificate."""
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    key = folder / "key.pem"
+    certificate = folder / "certificate.pem"
     if not key.exists():
         _ = subprocess.run(
             [

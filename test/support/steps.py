@@ -228,7 +228,8 @@ class Cluster:
 
 
 def _patch_pod(wire: Json, patch: Json) -> None:
-    meta, status = wire["metadata"], wire["status"]
+    meta = wire["metadata"]
+    status = wire["status"]
     for field in ("labels", "annotations"):
         values = meta.get(field, {}) | patch["metadata"].get(field, {})
         meta[field] = {key: value for key, value in values.items() if value is not None}

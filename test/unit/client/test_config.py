@@ -238,7 +238,8 @@ async def test_replaced_client_certificate_of_kubeconfig_is_used_within_a_minute
     tmp_path: Path,
 ) -> None:
     """No request has to fail before. A new version replaces the connections."""
-    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    certificate = tmp_path / "tls.crt"
+    key = tmp_path / "tls.key"
 
     def issue() -> None:
         pair = issued("me")

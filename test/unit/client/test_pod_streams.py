@@ -200,7 +200,8 @@ def frame(opcode: int, payload: bytes, *, final: bool = True) -> bytes:
 
 def parsed(data: bytes, at: list[int], **limits: int) -> list[Message]:
     """`data` in portions that begin at each of `at`."""
-    parser, found = MessageParser(**limits), []
+    parser = MessageParser(**limits)
+    found = []
     places = sorted({0, *(each % (len(data) + 1) for each in at), len(data)})
     for start, stop in pairwise(places):
         parser.feed(data[start:stop])

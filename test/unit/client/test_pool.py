@@ -207,7 +207,8 @@ def test_when_a_request_may_open_a_connection(
 
 
 def test_a_tenant_causes_one_new_connection_a_second_and_all_servers_fewer() -> None:
-    tenant, outage = GivingUp(), GivingUp()
+    tenant = GivingUp()
+    outage = GivingUp()
     verdicts = [tenant.verdict(at / 10, worked=True, may_be_at_fault=True) for at in range(31)]
     assert verdicts.count(Verdict.CLOSE) == 4
     assert outage.verdict(0.0, worked=True, may_be_at_fault=False) is Verdict.CLOSE_OLDER

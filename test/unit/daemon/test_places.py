@@ -131,7 +131,8 @@ async def test_message_names_the_holders_and_no_other_namespace(
 
 
 async def test_the_places_of_commands_and_of_sockets_are_exported() -> None:
-    execs, registry = Places(4, EXECS), CollectorRegistry()
+    execs = Places(4, EXECS)
+    registry = CollectorRegistry()
     registry.register(PlacesCollector(execs=execs, sockets=Places(8, SOCKETS)))
     hang(execs, Tenant("ns", "uid"), 2)
     for places, count in (("exec", 2), ("socket", 0)):

@@ -9,7 +9,9 @@ from kruise_probe.daemon.state import Outcome, Record, Thresholds
 
 HELD_SECONDS = 100.0
 
-S, F, U = ProbeState.SUCCEEDED, ProbeState.FAILED, ProbeState.UNKNOWN
+S = ProbeState.SUCCEEDED
+F = ProbeState.FAILED
+U = ProbeState.UNKNOWN
 
 
 Step = tuple[Literal["result", "blocked", "on-hold", "container", "handler"], ProbeState, float]
@@ -45,14 +47,16 @@ class NaiveModel:
         elif kind == "blocked":
             self.blocked_since = at if self.blocked_since is None else self.blocked_since
             if at - self.blocked_since >= self.limits.grace_seconds:
-                self.state, self.results = U, []
+                self.state = U
+                self.results = []
         elif kind == "on-hold":
             if self.blocked_since is not None:
                 self.blocked_since += HELD_SECONDS
         elif kind == "handler":
             self.results = []
         else:
-            self.results, self.blocked_since = [], None
+            self.results = []
+            self.blocked_since = None
             if self.delayed and self.state is not None:
                 self.state = U
 
@@ -65,7 +69,9 @@ class NaiveModel:
 def test_threshold_agrees_with_a_naive_model(
     steps: list[Step], limits: Thresholds, delayed: bool
 ) -> None:
-    record, model, at = Record(), NaiveModel(limits, delayed=delayed), 0.0
+    record = Record()
+    model = NaiveModel(limits, delayed=delayed)
+    at = 0.0
     for kind, result, wait in steps:
         at = round(at + wait, 3)
         match kind:

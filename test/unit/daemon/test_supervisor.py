@@ -59,7 +59,8 @@ async def test_thirty_chatty_probes_take_at_most_thirty_writes_a_minute_and_no_e
     node.api.put(crowd(30))
     start_crowd(node, 30, age=100)
     async with node.daemon(10):
-        writes, events = len(node.api.writes), len(node.recorder.events)
+        writes = len(node.api.writes)
+        events = len(node.recorder.events)
         await asyncio.sleep(60)
         assert len(node.api.writes) - writes <= 30
         assert len(node.recorder.events) == events
@@ -182,7 +183,8 @@ async def test_a21_a_killed_daemon_leaves_fifty_steady_probes_as_they_are(
     node.api.put(crowd(25, 2, initial_delay_seconds=delay))
     start_crowd(node, 25)
     await node.killed_daemon(10)
-    writes, events = len(node.api.writes), len(node.recorder.events)
+    writes = len(node.api.writes)
+    events = len(node.recorder.events)
     for _ in range(20):
         await node.killed_daemon(3.3)
     assert (len(node.api.writes), len(node.recorder.events)) == (writes, events)

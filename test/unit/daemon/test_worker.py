@@ -91,7 +91,8 @@ async def test_an_error_of_a_prober_is_counted_each_time_and_logged_again_after_
     node: ScriptedNode,
 ) -> None:
     node.api.put(one(exec_probe(period_seconds=5)))
-    errors, failed = counted(ERRORS), 0
+    errors = counted(ERRORS)
+    failed = 0
     with capture_logs() as logs:
         async with node.daemon():
             node.containers.start()

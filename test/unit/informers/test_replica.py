@@ -183,7 +183,8 @@ def test_a_handler_that_raises_does_not_stop_other_handlers() -> None:
         def _write(self, what: str, obj: ApiObject, *, stored: ApiObject | None) -> None:
             raise KeyError(what)
 
-    bad, good = Bad(), Listed()
+    bad = Bad()
+    good = Listed()
     bad.replica.add_event_handler(good)
     good.replica = bad.replica
     bad.event(EventType.ADDED, at("a", 1))

@@ -21,7 +21,8 @@ async def test_handlers_get_all_events_in_order_and_a_later_one_what_is_stored(
     source: FakeSource[ApiObject],
 ) -> None:
     informer = SharedInformer(source, name="things")
-    recorder, later = RecordingHandler(), RecordingHandler()
+    recorder = RecordingHandler()
+    later = RecordingHandler()
     informer.add_event_handler(recorder)
     assert not informer.has_synced
     async with background(informer.run()):

@@ -21,7 +21,8 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = root.handlers, root.level
+    handlers = root.handlers
+    level = root.level
     yield
     root.handlers = handlers
     root.setLevel(level)

@@ -34,7 +34,8 @@ class Unflushed(io.TextIOWrapper):
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The exit of the process raises SystemExit."""
     monkeypatch.setattr(process, "os", SimpleNamespace(_exit=sys.exit))
-    thresholds, tls_buffer = gc.get_threshold(), SSLProtocol.max_size
+    thresholds = gc.get_threshold()
+    tls_buffer = SSLProtocol.max_size
     handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
     yield
     for each, handler in handlers.items():
@@ -176,7 +177,8 @@ def test_process_exits_if_main_leaves_a_task_or_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The exit skips the interpreter's own flush."""
-    output, errors = Unflushed(), Unflushed()
+    output = Unflushed()
+    errors = Unflushed()
     monkeypatch.setattr(sys, "stdout", output)
     monkeypatch.setattr(sys, "stderr", errors)
 

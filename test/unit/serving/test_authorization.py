@@ -153,7 +153,8 @@ async def test_without_a_review_no_token_is_accepted_and_the_failure_is_not_cach
     assert response.status == 503
     assert b"connection refused" in response.body
 
-    reviewer.fails, reviewer.proxy_body = False, b'{"message":"ok"}'
+    reviewer.fails = False
+    reviewer.proxy_body = b'{"message":"ok"}'
     assert (await guard(scrape("Bearer good"))).status == 503
 
     reviewer.proxy_body = b""

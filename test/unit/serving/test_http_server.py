@@ -435,7 +435,8 @@ async def test_at_the_end_requests_in_flight_may_complete(looptime: float) -> No
         return HttpResponse.of_text("done")
 
     async with serving(slow) as served:
-        busy, idle = served.connect(), served.connect()
+        busy = served.connect()
+        idle = served.connect()
         busy.send(GET)
         await asyncio.sleep(0.01)
         served.clients.clear()

@@ -22,7 +22,8 @@ Stall = Callable[[float], None]
 async def stall(monkeypatch: pytest.MonkeyPatch) -> Stall:
     """Lets this many seconds pass in which the loop does nothing."""
     loop = asyncio.get_running_loop()
-    time, lost = loop.time, 0.0
+    time = loop.time
+    lost = 0.0
 
     def pass_seconds(seconds: float) -> None:
         nonlocal lost
@@ -50,7 +51,8 @@ async def test_without_a_delay_there_is_no_stall() -> None:
 async def test_a_stall_counts_for_attempts_that_started_before_its_end(
     stall: Stall, seconds: float, expected: bool
 ) -> None:
-    loop, detector = asyncio.get_running_loop(), StallDetector()
+    loop = asyncio.get_running_loop()
+    detector = StallDetector()
     async with background(detector.run()):
         await asyncio.sleep(1)
         before = loop.time()

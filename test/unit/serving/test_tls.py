@@ -18,7 +18,8 @@ def handshake(server: ssl.SSLContext, authority: bytes, name: str = "localhost")
     Raises:
         ssl.SSLError: the client does not accept the server.
     """
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    to_server = ssl.MemoryBIO()
+    to_client = ssl.MemoryBIO()
     client = ssl.create_default_context(cadata=authority.decode())
     sides = (
         client.wrap_bio(to_client, to_server, server_hostname=name),
@@ -33,7 +34,8 @@ def handshake(server: ssl.SSLContext, authority: bytes, name: str = "localhost")
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
 def test_a_client_with_strict_checks_accepts_an_issued_certificate(name: str) -> None:
-    tls, certificate = ServerTls(), issued("localhost", "127.0.0.1")
+    tls = ServerTls()
+    certificate = issued("localhost", "127.0.0.1")
     tls.load(certificate.certificate + certificate.key)
 
     handshake(tls.context, certificate.certificate, name)
@@ -56,7 +58,8 @@ def test_the_program_prints_a_certificate_that_a_server_can_load() -> None:
 
 
 def test_a_key_that_does_not_match_leaves_the_certificate_before_in_use() -> None:
-    tls, certificate = ServerTls(), issued()
+    tls = ServerTls()
+    certificate = issued()
     tls.load(certificate.certificate + certificate.key)
 
     with pytest.raises(ssl.SSLError):

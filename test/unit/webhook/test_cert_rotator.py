@@ -137,7 +137,8 @@ async def test_a_ca_is_published_before_and_after_its_certificate_is_served(stor
     made, tls = rotator(store)
     async with background(made.run()):
         await asyncio.sleep(timedelta(minutes=10, seconds=30).total_seconds())
-        old, following = stored(store).current, stored(store).following
+        old = stored(store).current
+        following = stored(store).following
         assert following is not None
         assert tls._loaded_pem == old.certificate + old.key
         assert base64.b64decode(store.bundle) == old.certificate + following.certificate

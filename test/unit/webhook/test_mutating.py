@@ -54,7 +54,8 @@ def annotated(*markers: PodProbeMarker, **annotations: str) -> tuple[list[Json],
 
 def test_a_matching_pod_gets_probes_without_policies_and_marker_names() -> None:
     policy = [{"state": "Succeeded", "labels": {"x": "y"}}]
-    one, two = probe("one", "c/one"), probe("two", "c/two")
+    one = probe("one", "c/one")
+    two = probe("two", "c/two")
     found = annotated(
         marker("z", {**one, "markerPolicy": policy}, born=1), marker("b", two, born=2)
     )
@@ -112,7 +113,8 @@ def test_other_annotations_stay_and_a_forged_one_is_overwritten() -> None:
 
 
 def test_the_oldest_marker_wins_a_condition_type() -> None:
-    young, old = marker("a", probe("young"), born=2), marker("b", probe("old"), born=1)
+    young = marker("a", probe("young"), born=2)
+    old = marker("b", probe("old"), born=1)
     for markers in ([young, old], [old, young]):
         assert annotated(*markers) == ([probe("old")], "b", {})
 

@@ -68,7 +68,8 @@ def test_an_expired_or_misnamed_certificate_is_replaced_at_once() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(min_value=1, max_value=4 * 86400), min_size=1, max_size=12))
 def test_replicas_one_step_apart_trust_each_others_certificates(pauses: list[int]) -> None:
-    state, at = INITIAL, timedelta()
+    state = INITIAL
+    at = timedelta()
     for pause in pauses:
         at += timedelta(seconds=pause)
         newer = step(state, at)

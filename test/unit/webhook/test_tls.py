@@ -62,7 +62,8 @@ def in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_files_are_loaded_at_once_and_again_when_they_change(tmp_path: Path) -> None:
     tls = WebhookTls()
     watcher = certificate_files(tls, tmp_path)
-    first, second = issued(), issued()
+    first = issued()
+    second = issued()
     write_pair(tmp_path, first)
     async with background(watcher.run()):
         await asyncio.sleep(0.1)
@@ -114,7 +115,9 @@ async def test_a_self_signed_certificate_is_issued_once_with_retries(
 
 
 def test_metrics_have_the_loaded_certificate() -> None:
-    reads, tls, pair = counted("certwatcher_read_certificate_total"), WebhookTls(), issued(hours=7)
+    reads = counted("certwatcher_read_certificate_total")
+    tls = WebhookTls()
+    pair = issued(hours=7)
     pem = pair.certificate + pair.key
 
     assert [tls.load(pem), tls.load(pem)] == [True, False]

@@ -104,7 +104,8 @@ def test_a_denial_with_very_many_errors_is_short() -> None:
 def test_an_update_lists_new_errors_behind_many_old_ones() -> None:
     """Errors of the unchanged selector take none of the places."""
     selector = {"selector": {"matchLabels": {f"-{n}": "x" for n in range(100)}}}
-    new, old = edited("probes.0.name", "a#b") | selector, GOOD | selector
+    new = edited("probes.0.name", "a#b") | selector
+    old = GOOD | selector
     found = response(review("UPDATE", marker(new), marker(old)))
     assert [each["field"] for each in causes(found)] == ["spec.probes[0].name"]
 

@@ -193,7 +193,8 @@ async def served_at_each_yield(
     queue: WorkQueue[str], busy: Callable[[], None] = lambda: None, *, workers: int = 1
 ) -> list[int]:
     """How many of 1,000 quick reconciles had ended, each time that another task could run."""
-    served, seen = 0, [0]
+    served = 0
+    seen = [0]
 
     async def reconcile(_key: str) -> None:
         nonlocal served
@@ -222,7 +223,8 @@ async def test_a_burst_of_quick_reconciles_yields_to_other_tasks_after_each_slic
 ) -> None:
     """All workers share the slice. A yield costs no time: the rest of the burst is not delayed."""
     loop = asyncio.get_running_loop()
-    virtual_time, busy_seconds = loop.time, 0.0
+    virtual_time = loop.time
+    busy_seconds = 0.0
     monkeypatch.setattr(loop, "time", lambda: virtual_time() + busy_seconds)
 
     def busy() -> None:

@@ -164,7 +164,8 @@ async def test_path_without_access_is_reported_and_hides_no_other_runtime(
             raise PermissionError(errno.EACCES, "Permission denied")
         return stat(path)
 
-    stat, refused = os.stat, {"a"}
+    stat = os.stat
+    refused = {"a"}
     monkeypatch.setattr(os, "stat", refusing)
     async with runtime_of(sockets, "a", "b") as runtime:
         with pytest.raises(

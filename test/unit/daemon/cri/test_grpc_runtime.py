@@ -298,11 +298,13 @@ class HangingStatus(ScriptedRuntime):
 
 async def test_statuses_continue_after_a_switch_of_the_endpoint() -> None:
     """The connection to the first runtime is closed below a status call."""
-    first, second = HangingStatus(), ScriptedRuntime()
+    first = HangingStatus()
+    second = ScriptedRuntime()
     for each in (first, second):
         each.start()
     with tempfile.TemporaryDirectory(prefix="cri-") as folder:
-        old, new = Path(folder) / "old.sock", Path(folder) / "new.sock"
+        old = Path(folder) / "old.sock"
+        new = Path(folder) / "new.sock"
         async with served(second, new), NodeRuntime([f"unix://{old}", f"unix://{new}"]) as runtime:
             watcher = ContainerWatcher(runtime)
             _ = watcher.subscribe("uid-1", "main", lambda: None)
