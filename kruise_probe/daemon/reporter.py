@@ -97,8 +97,7 @@ class Reporter:
         self._awaited_version = ""
         self._wake = asyncio.Event()
         # Loop times; infinite if nothing is due.
-        self._state_due = math.inf
-        self._message_due = math.inf
+        self._change_due = math.inf
         self._refresh_due = math.inf
         self._next_message_at = -math.inf
         self._not_before = -math.inf
@@ -158,17 +157,17 @@ class Reporter:
             self._compare_within_sync_interval()
 
     def _write_at_once(self) -> None:
-        self._state_due = min(self._state_due, loop_time())
+        self._change_due = min(self._change_due, loop_time())
         self._wake.set()
 
     def _write_messages(self) -> None:
-        """Write not before the sync interval after the last such write."""
+        """Write not before the sync interval after the last write."""
         due = max(loop_time(), self._next_message_at)
-        self._message_due = min(self._message_due, due)
+        self._change_due = min(self._change_due, due)
         self._wake.set()
 
     def _compare_within_sync_interval(self) -> None:
-        self._message_due = min(self._message_due, loop_time() + self._message_sync_seconds)
+        self._change_due = min(self._change_due, loop_time() + self._message_sync_seconds)
 
     # Writing.
 
@@ -180,12 +179,12 @@ class Reporter:
                 await self._wait()
                 await self._publish()
         finally:
-            if min(self._state_due, self._message_due) < math.inf:
+            if self._change_due < math.inf:
                 await self._publish_last()
 
     async def _wait(self) -> None:
         while True:
-            due = max(min(self._state_due, self._message_due, self._refresh_due), self._not_before)
+            due = max(min(self._change_due, self._refresh_due), self._not_before)
             if self._object is None:
                 due = math.inf
             if due <= loop_time() + CLOCK_SLACK_SECONDS:
@@ -198,19 +197,17 @@ class Reporter:
     async def _publish(self) -> None:
         at = loop_time() + CLOCK_SLACK_SECONDS
         refresh = self._refresh_due <= at
-        only_messages = self._message_due <= at < self._state_due
         wanted = self._take_pending(refresh=refresh)
         if wanted is None:
             return
         self._not_before = at + GATHER_SECONDS
-        if only_messages:
-            self._next_message_at = at + self._message_sync_seconds
+        self._next_message_at = at + self._message_sync_seconds
         try:
             await self._write(wanted)
         except (KubeError, asyncio.CancelledError) as error:
-            self._state_due = loop_time()
+            self._change_due = loop_time()
             if refresh:
-                self._refresh_due = self._state_due
+                self._refresh_due = self._change_due
             if isinstance(error, asyncio.CancelledError):
                 raise
             self._record_failure(error)
@@ -229,7 +226,7 @@ class Reporter:
         """Clear the pending changes. Return the status to write, or None if the stored one is the same."""
         if self._object is None:
             return None
-        self._state_due = self._message_due = math.inf
+        self._change_due = math.inf
         if refresh:
             self._schedule_refresh(self._refresh_seconds)
         status = status_of(self._desired, self.results)
