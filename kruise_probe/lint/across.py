@@ -15,6 +15,7 @@ from kruise_probe.api.pods import names_of
 from kruise_probe.api.problems import Problem, closest_name, did_you_mean
 from kruise_probe.api.reserved import reserved_condition_error, reserved_label_error
 from kruise_probe.api.v1alpha1 import MAX_PROBES
+from kruise_probe.controllers import limits
 from kruise_probe.controllers.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.controllers.compiled import CompiledProbe
 from kruise_probe.hints.selectors import (
@@ -42,6 +43,12 @@ INJECTED_CONTAINERS: Final = frozenset(
     {"istio-proxy", "linkerd-proxy", "kuma-sidecar", "consul-dataplane", "daprd", "vault-agent"}
 )
 """Containers that webhooks of common products add to pods."""
+
+_LIMITS: Final = {
+    limits.TOO_MANY_MARKERS: Rule.TOO_MANY_MARKERS,
+    limits.TOO_MANY_PROBES: Rule.TOO_MANY_PROBES,
+    limits.TOO_MANY_KEYS: Rule.TOO_MANY_KEYS,
+}
 
 
 @dataclass
@@ -72,6 +79,8 @@ def across_files(contents: FileContents) -> Iterator[Finding]:
             yield from _of(selection.marker, _missing(selection, contents))
         for template in contents.templates:
             yield from _of(template, _gates(template, selections))
+    for template in contents.templates:
+        yield from _of(template, _beyond_limits(template, selections))
     for selection in selections:
         marker = selection.marker
         yield from _of(marker, _own_conflicts(marker))
@@ -312,6 +321,21 @@ def _why_unwritten(
         f"the probes write {', '.join(siblings)}; correct one of the two",
     )
     return f"no probe of these files writes {gate}, so the pods never become Ready{remedy}"
+
+
+def _beyond_limits(template: PodTemplate, selections: Iterable[Selection]) -> Iterator[Finding]:
+    """Markers that are left out for the pods of a template. Files do not say which markers are the youngest."""
+    selected = [
+        selection.marker.compiled for selection in selections if template in selection.certain
+    ]
+    left_out = limits.select(tuple(selected)).left_out
+    for cause, rule in _LIMITS.items():
+        count = list(left_out.values()).count(cause)
+        if count:
+            why = f"{len(selected)} PodProbeMarkers select these pods, and {count} of them, the youngest, would be left out: {cause.remedied}"
+            problem = Problem("metadata.labels", rule, why)
+            found = finding_at(template.root, problem)
+            yield found._replace(path=child_path(template.path, problem.path))
 
 
 def _own_conflicts(marker: WrittenMarker) -> Iterator[Finding]:

@@ -52,6 +52,9 @@ class Rule(StrEnum):
     NO_CONTAINER = "ContainerNotFound", "The selected pods have no such container."
     NO_PORT = "PortNameUnknown", "The container has no port of this name."
     READINESS_GATE = "GateUnwritten", "No probe writes the condition of a readiness gate."
+    TOO_MANY_MARKERS = "TooManyMarkers", "Too many PodProbeMarkers select the same pods."
+    TOO_MANY_PROBES = "TooManyProbes", "The PodProbeMarkers of the same pods have too many probes."
+    TOO_MANY_KEYS = "TooManyKeys", "The PodProbeMarkers of the same pods mention too many keys."
     CONFLICT = "ClaimedByAnother", "Two probes write the same label, annotation or condition."
 
 
@@ -61,6 +64,9 @@ MISSING: Final = (Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_G
 ACCEPTED: Final = frozenset(
     {
         *MISSING,
+        Rule.TOO_MANY_MARKERS,
+        Rule.TOO_MANY_PROBES,
+        Rule.TOO_MANY_KEYS,
         Rule.CONFLICT,
         Rule.NO_EFFECT,
         Rule.NO_STATIC_VALUE,

@@ -80,6 +80,48 @@ def test_what_is_certainly_wrong_is_reported_once(row: Json) -> None:
     assert message in finding.message
 
 
+def many_markers(count: int, *, probes: int = 1, keys: int = 0) -> list[str]:
+    """Markers of the same pods, without a conflict."""
+    texts: list[str] = []
+    for number in range(count):
+        labels = {f"l{number}.{key}": "x" for key in range(keys)}
+        text = marker(f"m{number}", condition=f"a/c{number}", labels=json.dumps(labels))
+        for more in range(1, probes):
+            text += f"  - {{name: p{more}, containerName: server, probe: {{tcpSocket: {{port: 80}}}}, podConditionType: a/c{number}-{more}}}\n"
+        texts.append(text)
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("fit", "more", "rule"),
+    [
+        pytest.param(many_markers(64), many_markers(65), Rule.TOO_MANY_MARKERS, id="markers"),
+        pytest.param(
+            many_markers(4, probes=32),
+            many_markers(5, probes=32),
+            Rule.TOO_MANY_PROBES,
+            id="probes",
+        ),
+        pytest.param(
+            many_markers(31, keys=32),
+            many_markers(32, keys=32),
+            Rule.TOO_MANY_KEYS,
+            id="keys",
+        ),
+    ],
+)
+def test_markers_beyond_a_limit_of_their_pods_are_reported_at_the_template(
+    fit: list[str], more: list[str], rule: Rule
+) -> None:
+    assert lint_texts(*fit, pods()).findings == ()
+
+    (finding,) = lint_texts(*more, pods()).findings
+
+    assert finding.rule == rule
+    assert finding.path == "spec.template.metadata.labels"
+    assert "1 of them, the youngest, would be left out" in finding.message
+
+
 def test_markers_without_namespace_in_two_folders_do_not_conflict(tmp_path: Path) -> None:
     for folder in ("dev", "prod"):
         (tmp_path / folder).mkdir()
