@@ -31,9 +31,7 @@ from kruise_probe.controllers.matching import Considered
 from kruise_probe.controllers.state import State
 from kruise_probe.controllers.writes import MARKS_INTERVAL_SECONDS, WriteCause
 from kruise_probe.workqueue.controller import Result
-from kruise_probe.workqueue.slices import PODS_PER_STEP
-
-PROBES_PER_STEP: Final = 1024
+from kruise_probe.workqueue.slices import PODS_PER_STEP, SLICE_SECONDS
 
 KEPT_CONFLICTS: Final = 16
 
@@ -54,7 +52,7 @@ class VisitReconciler:
 
     async def reconcile(self, namespace: str) -> Result | None:
         backlog = self._state.backlog
-        left = PROBES_PER_STEP
+        ends_at = loop_time() + SLICE_SECONDS
         for waiting, visit in backlog.take(namespace, PODS_PER_STEP):
             if isinstance(waiting, EndOfPods):
                 self._complete(waiting.marker)
@@ -62,8 +60,8 @@ class VisitReconciler:
             pod = self._state.pods.get(waiting)
             if pod is not None:
                 self._visit(pod, visit)
-                left -= self._count(pod)
-            if left <= 0:
+                self._count(pod)
+            if loop_time() >= ends_at:
                 break
         if namespace in backlog:
             return Result(0.0)
@@ -79,14 +77,13 @@ class VisitReconciler:
         if visit.entry:
             self._queues.enqueue_node(pod.node)
 
-    def _count(self, pod: Pod) -> int:
-        """Replace what a pod adds to the counts. Return the number of probes that this concerned, and one more."""
+    def _count(self, pod: Pod) -> None:
+        """Replace what a pod adds to the counts."""
         if not self._queues.is_open:
-            return 1
+            return
         considered = self._state.matching.considered_of(pod)
         facts = self._facts(pod, considered) if considered else {}
         self._queues.enqueue_status_of(self._state.tallies.set_pod(pod.uid, facts))
-        return 1 + sum(len(marker.probes) for marker in considered)
 
     def _complete(self, key: NamespacedName) -> None:
         marker = self._state.matching.markers.get(key)
