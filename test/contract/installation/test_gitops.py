@@ -1,13 +1,15 @@
 """Markers in Git, with a manager and a real API server: what docs/install.md says about drift."""
 
+import os
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from support import programs
 from support.cases import cases
+from support.control_plane import ControlPlane
 from support.hollow import marker_object, probe
 from support.kubectl import Kubectl, KubectlError
 from support.pages import ROOT
@@ -21,13 +23,29 @@ KUBECTL_SERVER = ("apply", "--server-side")
 KUBECTL_CLIENT = ("apply",)
 
 
+pytestmark = pytest.mark.timeout(600)  # the first brings the control plane up
+
+
+@pytest.fixture(scope="module")
+def plane(admin: Kubectl) -> Iterator[Kubectl]:
+    """A control plane of its own: a manager removes NodePodProbes without a Node, which other tests create.
+
+    `admin` says whether there are binaries to run.
+    """
+    folder = Path(os.environ.get("TMPDIR", "/tmp")) / "kp-gitops"
+    control_plane = ControlPlane(folder, port=os.environ.get("KRUISE_PROBE_GITOPS_PORT", "25443"))
+    with control_plane.running():
+        plane = Kubectl(str(control_plane.kubeconfig))
+        plane.install_crds()
+        yield plane
+
+
 @pytest.fixture
-async def kubectl(admin: Kubectl, tmp_path: Path) -> AsyncIterator[Kubectl]:
+async def kubectl(plane: Kubectl, tmp_path: Path) -> AsyncIterator[Kubectl]:
     """In a namespace with a manager."""
-    admin.install_crds()
-    with admin.new_namespace() as kubectl:
+    with plane.new_namespace() as kubectl:
         flags = (programs.ALONE, f"--namespace={kubectl.namespace}")
-        async with programs.running("manager", Path(admin.kubeconfig), tmp_path, *flags):
+        async with programs.running("manager", Path(plane.kubeconfig), tmp_path, *flags):
             yield kubectl
 
 
