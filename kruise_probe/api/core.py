@@ -417,7 +417,7 @@ class Lease(ApiObject, frozen=True):
 
     @property
     def holder(self) -> str:
-        """Who holds it; empty if nobody does."""
+        """The identity of its holder; empty without one."""
         return self.spec.holder_identity or ""
 
 

@@ -118,7 +118,7 @@ class _Namespace:
         return [found for found in candidates if marker.selector.matches(found.labels)]
 
     def sets_with(self, item: _Item) -> Iterable[LabelSet]:
-        """The label sets with this label, whoever selects them."""
+        """The label sets with this label, also those that no marker selects."""
         return self._sets_with.of(item)
 
     def count_keys(self, marker: CompiledMarker, by: int) -> None:

@@ -67,7 +67,8 @@ def steps_of(rows: list[list[Any]]) -> tuple[PlanStep, ...]:
 def _function(name: str) -> Callable[..., None]:
     for module in (edits, faults, applications):
         if hasattr(module, name):
-            return getattr(module, name)  # type: ignore[no-any-return]
+            function: Callable[..., None] = getattr(module, name)
+            return function
     raise LookupError(name)
 
 

@@ -41,6 +41,10 @@ class Groups:
         first = self.turn * self.count
         return holders == {pod_name(number) for number in range(first, first + self.count)}
 
+    def is_edit_observed(self) -> bool:
+        (marker,) = self.ground.api.markers.all()
+        return (marker.get("status") or {}).get("observedGeneration") == 2
+
     async def fail_over(self) -> tuple[float, int]:
         """The seconds that it took, and the writes of pods."""
         loop = asyncio.get_running_loop()
@@ -78,7 +82,7 @@ async def test_all_groups_fail_over_in_time_with_two_writes_more(
             print_line(f"{count} groups without exclusive: {took:.2f} s, {writes} writes of pods")
             exclusive = {"groupByLabel": "shard"}
             await ground.hollow.edit_marker(probe(markerPolicy=POLICIES, exclusive=exclusive))
-            await asyncio.sleep(3)
+            await ground.api.markers.wait("the edit is observed", groups.is_edit_observed)
             for _ in range(SIZE):
                 took, more = await groups.fail_over()
                 print_line(f"{count} groups with exclusive: {took:.2f} s, {more} writes of pods")

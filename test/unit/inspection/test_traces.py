@@ -13,14 +13,15 @@ from support.cases import cases
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot, table
 from support.wire import Json
 
-from kruise_probe.inspection.link import Link
+from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.result_links import SHORTENED_NOTE
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import traces_of
 
 TABLE = table("traces")
 OLD = "2026-01-01T00:00:00.000000Z"
-NO_END = Link("", "", "")  # type: ignore[arg-type]  # of a probe that works
+NO_END = Link("", LinkState.NONE, "")
+"""Of a probe that works."""
 
 
 def ends_of(there: Snapshot, *, pod: int = 0) -> list[Link]:

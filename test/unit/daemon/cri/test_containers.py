@@ -79,7 +79,7 @@ class Node:
         return " ".join((view.id, view.state.value, *network, view.problem)).strip()
 
     def run(self, pod: int = 1, name: str = "main", state: str = "Running", **more: Any) -> None:
-        """Start a container that nobody has subscribed to."""
+        """Start a container without a subscriber."""
         self.runtime.start(f"uid-{pod}", name, state=ContainerState(state), **more)
 
     def subscribe(self, pod: int = 1, name: str = "main", times: int = 1) -> None:

@@ -59,10 +59,11 @@ async def test_a_command_succeeds_if_all_clauses_hold(row: Json) -> None:
 
 def response_of(row: Json) -> bytes:
     if "raw" in row:
-        return row["raw"].encode()  # type: ignore[no-any-return]
-    body = row["body"].encode()
+        return str(row["raw"]).encode()
+    body: bytes = row["body"].encode()
     lines = [f"HTTP/1.1 {row['status']} X", f"Content-Length: {len(body)}"]
-    return "\r\n".join([*lines, *row.get("headers", ()), "", ""]).encode() + body  # type: ignore[no-any-return]
+    head: str = "\r\n".join([*lines, *row.get("headers", ()), "", ""])
+    return head.encode() + body
 
 
 @pytest.mark.parametrize("row", TABLE["responses"].values(), ids=TABLE["responses"])
