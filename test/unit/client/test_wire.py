@@ -215,7 +215,7 @@ async def test_next_address_is_tried_if_the_first_one_refuses_or_does_not_respon
 
 
 async def test_a_connection_that_is_cancelled_leaves_no_socket_open() -> None:
-    async with ScriptedHttpServer([]).running() as server, client_of(server.url) as client:
+    async with ScriptedHttpServer([silence]).running() as server, client_of(server.url) as client:
         for microseconds in range(0, 1_000, 5):
             with suppress(TimeoutError):
                 async with asyncio.timeout(microseconds / 1e6):
