@@ -9,9 +9,9 @@ import click
 
 from benchmarks import daemon as daemon_bench
 from benchmarks import events as events_bench
-from benchmarks import latency as latency_bench
 from benchmarks import manager as manager_bench
 from benchmarks import scale as scale_bench
+from benchmarks.cluster import ManagerBench
 from benchmarks.reporting import Row, medians, progress, table
 
 
@@ -33,12 +33,6 @@ def _repeat(runs: int, measure: Callable[[], Coroutine[Any, Any, list[Row]]]) ->
 
 
 runs_option = click.option("--runs", default=1, help="Number of runs; the table shows medians.")
-crds_option = click.option(
-    "--crds",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="CRDs (files or folders) instead of ours.",
-)
 in_pod_option = click.option(
     "--in-pod",
     is_flag=True,
@@ -52,62 +46,44 @@ ready_option = click.option(
 label_option = click.option("--label", default="kruise-probe", help="Name in the figures.")
 
 
-def manager_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Options that choose the manager."""
-    for option in (
-        in_pod_option,
-        crds_option,
-        label_option,
-        ready_option,
-        click.option(
-            "--cmd",
-            default=manager_bench.OURS,
-            help="The manager; {kubeconfig}, {health} and {metrics} (ports) are filled in.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 @main.command()
-@manager_options
+@click.option(
+    "--cmd",
+    default=manager_bench.OURS,
+    help="The manager; {kubeconfig}, {health} and {metrics} (ports) are filled in.",
+)
+@ready_option
+@label_option
+@click.option(
+    "--crds",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="CRDs (files or folders) instead of ours.",
+)
+@in_pod_option
 @click.option("--nodes", default=500)
 @click.option("--pods", default=5000)
 @click.option(
     "--floor/--no-floor", default=True, help="Also measure a bare loop of the same patches."
 )
-@runs_option
-def manager(runs: int, cmd: str, **options: Any) -> None:
-    """A manager with hollow nodes and pods on a real API server."""
-    bench = manager_bench.ManagerBench(command=cmd, **options)
-    _repeat(runs, lambda: manager_bench.measure(bench))
-
-
-@main.command()
-@manager_options
-@click.option("--nodes", default=100)
-@click.option("--pods", default=1000)
 @click.option(
     "--rate",
     "rates",
-    type=int,
+    type=float,
     multiple=True,
-    default=(1, 10, 50, 100),
-    help="Results per second; repeat the option for several rates.",
+    help="Results per second that change, one pod after the other; repeat the option for several rates.",
 )
-@click.option("--seconds", default=15.0, help="Duration of each rate.")
+@click.option("--rate-seconds", default=15.0, help="Duration of each rate.")
+@click.option(
+    "--time-limit",
+    type=float,
+    help="Seconds after which a run ends, with the figures that it has. A run of 150,000 pods takes two hours.",
+)
 @runs_option
-def latency(runs: int, cmd: str, rates: tuple[int, ...], seconds: float, **options: Any) -> None:
-    """The time from a result to the label on the pod, at rising load."""
-    bench = manager_bench.ManagerBench(command=cmd, **options)
-    _repeat(
-        runs,
-        lambda: latency_bench.measure(
-            bench,
-            rates=rates,
-            seconds=seconds,
-        ),
-    )
+def manager(runs: int, cmd: str, **options: Any) -> None:
+    """A manager with hollow nodes and pods on a real API server."""
+    bench = ManagerBench(command=cmd, **options)
+    _repeat(runs, lambda: manager_bench.measure(bench))
 
 
 @main.command()
@@ -139,6 +115,14 @@ def latency(runs: int, cmd: str, rates: tuple[int, ...], seconds: float, **optio
     help="Image on the node, with the commands sleep and true.",
 )
 @in_pod_option
+@click.option(
+    "--mixed-rate",
+    "mixed_rates",
+    type=int,
+    multiple=True,
+    default=(300,),
+    help="Probes per second of the load mixed; repeat the option for several rates.",
+)
 @click.option(
     "--tcp-rate",
     "tcp_rates",

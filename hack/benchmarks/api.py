@@ -24,7 +24,6 @@ JSON = "application/json"
 REQUEST_SECONDS = 60.0
 
 _REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
-_CPU = re.compile(r"^process_cpu_seconds_total (\S+)$", re.MULTILINE)
 _ITS_OWN = ("leases", "endpointslices", "flowschemas", "prioritylevelconfigurations")
 """What the API server writes about itself."""
 
@@ -57,13 +56,6 @@ class Refused(Exception):
     def __init__(self, request: BareRequest, status: int, body: bytes) -> None:
         super().__init__(f"{request.method} {request.path}: {status} {body[:300].decode()}")
         self.status = status
-
-
-class Usage(NamedTuple):
-    """What the API server counted so far: writing requests by verb and resource, and its own CPU seconds."""
-
-    writes: Counter[str]
-    cpu_seconds: float
 
 
 class BareClient:
@@ -127,15 +119,13 @@ class BareClient:
         )
         return msgspec.json.decode(answer)
 
-    async def each(
-        self, requests: Iterable[BareRequest], *, accepted: tuple[int, ...] = ()
-    ) -> None:
+    async def each(self, requests: Iterable[BareRequest]) -> None:
         """Sends all of them, as many at once as there are connections."""
         pending = iter(requests)
 
         async def pump() -> None:
             for request in pending:
-                await self.call(request, accepted=accepted)
+                await self.call(request)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(self._connections):
@@ -150,8 +140,8 @@ class BareClient:
                 raise Refused(request, response.status, await response.read())
             yield response.content
 
-    async def usage(self) -> Usage:
-        """What the API server counted, without what this client sent."""
+    async def writes(self) -> Counter[str]:
+        """Writing requests that the API server counted, by verb and resource, without those of this client."""
         text = (await self.call(BareRequest("GET", "/metrics"))).decode()
         writes: Counter[str] = Counter()
         for labels, value in _REQUESTS.findall(text):
@@ -160,5 +150,4 @@ class BareClient:
                 resource = "/".join(filter(None, (read["resource"], read["subresource"])))
                 writes[f"{read['verb']} {resource}"] += int(float(value))
         writes.subtract(self.sent)
-        cpu = _CPU.search(text)
-        return Usage(writes, float(cpu[1]) if cpu else 0.0)
+        return writes

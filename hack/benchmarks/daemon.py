@@ -15,13 +15,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
-from support.control_plane import prepared
+from support.control_plane import set_up
 from support.hollow import Hollow, spec_entry
 from support.target import node_pod_probe_path
 
 from benchmarks import hollow, procfs
 from benchmarks.api import MERGE, BareClient, BareRequest, Refused
-from benchmarks.manager import control_plane
+from benchmarks.cluster import control_plane
 from benchmarks.process import Launcher, Measured
 from benchmarks.reporting import Row, emit, interpreter, machine_speed, progress
 from benchmarks.targets import pages, tcp_ports
@@ -29,7 +29,8 @@ from kruise_probe.client.config import load_config
 
 NODE = "kruise-probe-bench"
 IMAGE = "kruise-probe-test:busybox"
-START_SECONDS = 300.0
+START_SECONDS = 1800.0
+"""Of all pods: a kubelet starts one a second."""
 END_SECONDS = 60.0
 WARM_UP_SECONDS = 3.0
 PERIOD_SECONDS = 1
@@ -56,6 +57,7 @@ class DaemonBench:
     image: str
     in_pod: bool
     loads: tuple[str, ...]
+    mixed_rates: tuple[int, ...]
     tcp_rates: tuple[int, ...]
 
 
@@ -93,7 +95,7 @@ async def measure(options: DaemonBench) -> list[Row]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kp-bench-")))
         plane = control_plane(folder)
         stack.enter_context(plane.running())
-        setup = await enter(prepared(plane, hollow.NAMESPACE))
+        setup = await enter(set_up(plane, hollow.NAMESPACE))
         await Hollow(setup).add_node_pod_probe(NODE)
         api = await enter(BareClient(plane.config(), connections=8))
         cluster = await enter(BareClient(load_config(options.kubeconfig), connections=8))
@@ -241,9 +243,9 @@ class _DaemonRun:
         async with self._daemon() as daemon:
             await self._load(daemon, "idle", [], per_second=0)
             runs: dict[str, Callable[[], Awaitable[None]]] = {
-                "mixed": lambda: self._tcp_and_http(daemon, 300),
+                "mixed": lambda: self._mixed(daemon),
                 "exec": lambda: self._exec(daemon, 15),
-                "tcp": lambda: self._tcp_at_rates(daemon),
+                "tcp": lambda: self._tcp(daemon),
                 "values": lambda: self._values(daemon, 50),
             }
             for name, run in runs.items():
@@ -332,41 +334,33 @@ class _DaemonRun:
             "python": interpreter(),
         }
 
-    async def _tcp_and_http(self, daemon: Measured, count: int) -> None:
-        async with (
-            tcp_ports(self._host, count // 2) as open_ports,
-            pages(self._host) as site,
-        ):
-            tcp = _entries("tcp", map(_tcp, open_ports.ports))
-            http = [_http(site.port, f"/{n}") for n in range(count - len(tcp))]
-            await self._load(
-                daemon,
-                f"{count} tcp and http a second",
-                tcp + _entries("http", http),
-                per_second=count,
-            )
+    async def _mixed(self, daemon: Measured) -> None:
+        for rate in self._options.mixed_rates:
+            tcp = rate // 2
+            await self._connections(daemon, "tcp and http", tcp=tcp, http=rate - tcp)
 
-    async def _tcp_at_rates(self, daemon: Measured) -> None:
+    async def _tcp(self, daemon: Measured) -> None:
         for rate in self._options.tcp_rates:
-            await self._tcp(daemon, rate)
+            await self._connections(daemon, "tcp", tcp=rate, http=0)
 
-    async def _tcp(self, daemon: Measured, count: int) -> None:
-        async with tcp_ports(self._host, count) as open_ports:
+    async def _connections(self, daemon: Measured, what: str, *, tcp: int, http: int) -> None:
+        """Probes: tcpSocket, each of a port of its own, and httpGet. Shows how late the former are."""
+        async with tcp_ports(self._host, tcp) as open_ports, pages(self._host) as site:
 
             def lateness() -> dict[str, Any]:
                 median, p99, missing = open_ports.lateness_seconds(PERIOD_SECONDS)
                 return {
-                    "probes_per_second": count,
                     "late_ms_p50": round(median * 1000, 1),
                     "late_ms_p99": round(p99 * 1000, 1),
                     "ticks_missed": missing,
                 }
 
+            paths = [_http(site.port, f"/{n}") for n in range(http)]
             await self._load(
                 daemon,
-                f"{count} tcp a second",
-                _entries("tcp", map(_tcp, open_ports.ports)),
-                per_second=count,
+                f"{tcp + http} {what} a second",
+                _entries("tcp", map(_tcp, open_ports.ports)) + _entries("http", paths),
+                per_second=tcp + http,
                 more=lateness,
                 started=open_ports.arrivals.clear,
             )

@@ -18,6 +18,7 @@ from support.hollow import (
 from support.target import Target, marker_path, node_pod_probe_path, pod_path
 
 from benchmarks.api import JSON, MERGE, STRATEGIC, BareRequest
+from benchmarks.reporting import progress
 from kruise_probe.client.request import METADATA_ONLY
 
 Json = dict[str, Any]
@@ -27,6 +28,8 @@ MARKER = "game"
 PROBES = ("idle", "healthy")
 PADDING_BYTES = 2_000
 """With what the API server adds, a pod has 5 KB."""
+
+PODS_AT_ONCE = 10_000
 
 PODS_PATH = pod_path("", NAMESPACE).rstrip("/")
 NODE_POD_PROBES_PATH = node_pod_probe_path("").rstrip("/")
@@ -49,7 +52,10 @@ async def create(api: Target, *, nodes: int, pods: int) -> PodsOf:
     """Creates nodes and running pods, the same number on each node."""
     hollow = Hollow(api, NAMESPACE)
     await hollow.add_nodes(nodes)
-    await hollow.add_pods(pods, nodes=nodes, padding_bytes=PADDING_BYTES)
+    for first in range(0, pods, PODS_AT_ONCE):
+        count = min(PODS_AT_ONCE, pods - first)
+        await hollow.add_pods(count, nodes=nodes, first=first, padding_bytes=PADDING_BYTES)
+        progress(f"{first + count} of {pods} pods exist")
     found: list[tuple[str, HollowPod]] = []
     token = ""
     while True:
@@ -142,7 +148,6 @@ def results(
     failed: Iterable[str] = (),
     probed_at: str = STAMP,
     moved_at: str = STAMP,
-    message: str = "",
 ) -> BareRequest:
     """The status write of a node's daemon. Pods named `failed` are Failed, the others have `state`.
 
@@ -153,9 +158,7 @@ def results(
             "name": name,
             "namespace": NAMESPACE,
             "uid": uid,
-            "probeStates": _states(
-                "Failed" if name in failed else state, probed_at, moved_at, message
-            ),
+            "probeStates": _states("Failed" if name in failed else state, probed_at, moved_at),
         }
         for name, uid in pods
     ]
@@ -184,13 +187,12 @@ def _states(
     state: str,
     probed_at: str,
     moved_at: str,
-    message: str,
 ) -> list[Json]:
     return [
         probe_state(
             f"{MARKER}#{name}",
             state,
-            message or f"{name}: {state.lower()}",
+            f"{name}: {state.lower()}",
             probed_at=probed_at,
             moved_at=moved_at,
         )

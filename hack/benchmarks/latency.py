@@ -9,38 +9,15 @@ import itertools
 from collections.abc import Iterator
 
 from benchmarks import hollow
-from benchmarks.manager import Cluster, ManagerBench, hollow_cluster
-from benchmarks.reporting import Row, emit, interpreter, machine_speed, percentile
+from benchmarks.cluster import Cluster
+from benchmarks.reporting import Row, percentile
 from benchmarks.watching import WatchedNode, WatchedPod
 
-SETTLE_SECONDS = 3.0
 LOOK_SECONDS = 0.05
 LATE_SECONDS = 10.0
 
 
-async def measure(
-    options: ManagerBench,
-    *,
-    rates: tuple[int, ...],
-    seconds: float,
-) -> list[Row]:
-    rows: list[Row] = [machine_speed()]
-    emit(rows[0])
-    async with hollow_cluster(options) as cluster, cluster.manager(options):
-        load = _ResultLoad(cluster)
-        await load.begin()
-        for rate in rates:
-            row = {"benchmark": "latency", "label": options.label, "results_per_second": rate}
-            row |= await load.run(rate, seconds)
-            row["python"] = interpreter()
-            rows.append(row)
-            emit(row)
-    rows.append(machine_speed())
-    emit(rows[-1])
-    return rows
-
-
-class _ResultLoad:
+class ResultLoad:
     """Flips one pod after the other, and notes the times."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -65,32 +42,11 @@ class _ResultLoad:
         ]
         return itertools.cycle(order)
 
-    async def begin(self) -> None:
-        """Returns when every pod has its first result."""
-        await self._cluster.nodes.until(
-            lambda _: True,
-            of=set(self._cluster.pods_of),
-        )
-        body = hollow.marker(period_seconds=10)
-        await self._cluster.api.json(
-            "POST",
-            hollow.MARKERS_PATH,
-            body,
-        )
-        per_node = {node: len(pods) for node, pods in self._cluster.pods_of.items()}
-        await self._cluster.nodes.until(
-            lambda seen: seen.lists(per_node.get(seen.metadata.name, 0), 10), of=set(per_node)
-        )
-        await self._cluster.api.each(
-            hollow.results(node, pods) for node, pods in self._cluster.pods_of.items()
-        )
-        await self._cluster.pods.until(lambda seen: seen.shows("True"))
+    async def run(self, rate: float, seconds: float) -> Row:
+        """Before the first run, the results of all pods are those of `hollow.results`."""
+        loop = asyncio.get_running_loop()
         self._cluster.pods.on_event = self._pod_seen
         self._cluster.nodes.on_event = self._node_seen
-        await asyncio.sleep(SETTLE_SECONDS)
-
-    async def run(self, rate: int, seconds: float) -> Row:
-        loop = asyncio.get_running_loop()
         self._from_sent.clear()
         self._from_stored.clear()
         started_at = loop.time()

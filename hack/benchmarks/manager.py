@@ -12,74 +12,30 @@ nodes is measured before the first run, which begins with them.
 import asyncio
 import os
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from functools import partial
-from itertools import count
-from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
-from support.control_plane import ControlPlane, prepared
 
 from benchmarks import hollow, procfs
-from benchmarks.api import MERGE, BareClient, BareRequest, Usage
-from benchmarks.process import Launcher, Measured, until_at_rest
+from benchmarks.api import MERGE, BareRequest
+from benchmarks.cluster import SERVERS, Cluster, ManagerBench, Usage, hollow_cluster
+from benchmarks.latency import ResultLoad
+from benchmarks.process import Measured, until_at_rest
 from benchmarks.reporting import Row, emit, interpreter, machine_speed, progress
-from benchmarks.watching import Watched, WatchedMarker, WatchedNode, WatchedPod
 
-CONNECTIONS = 48
-
-REST_SECONDS = 30.0
+REST_SECONDS = 300.0
 SEEN_SECONDS = 1.0
 """The watches have shown each write after this time."""
 
 IDLE_SECONDS = 20.0
-MESSAGE_SECONDS = 60.0
-"""How long messages change. With the default of --message-update-interval that is 9 writes of a pod at most."""
 
 OURS = (
     f"{sys.executable} -m kruise_probe manager --kubeconfig {{kubeconfig}} --enable-leader-election=false "
     "--metrics-addr 0 --health-probe-addr 127.0.0.1:{health}"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ManagerBench:
-    """The command line. `in_pod` runs the manager with a service account's files instead of a kubeconfig."""
-
-    command: str
-    ready: str
-    nodes: int
-    pods: int
-    crds: tuple[Path, ...]
-    in_pod: bool
-    label: str
-    floor: bool = False
-
-
-class Cluster(NamedTuple):
-    """The API server, hollow pods by node, and watches of what changes."""
-
-    api: BareClient
-    pods_of: hollow.PodsOf
-    pods: Watched[WatchedPod]
-    nodes: Watched[WatchedNode]
-    markers: Watched[WatchedMarker]
-    launcher: Launcher
-
-    def manager(self, options: ManagerBench) -> AbstractAsyncContextManager[Measured]:
-        return self.launcher.running("manager", options.command, options.ready)
-
-
-def control_plane(folder: Path) -> ControlPlane:
-    """etcd, API server and controller manager of the benchmark's own."""
-    port = os.environ.get("KRUISE_PROBE_BENCH_PORT", "29443")
-    return ControlPlane(folder / "cluster", port=port)
 
 
 async def measure(options: ManagerBench) -> list[Row]:
@@ -90,30 +46,39 @@ async def measure(options: ManagerBench) -> list[Row]:
         rows.append(row)
         emit(row)
 
-    async with hollow_cluster(options) as cluster:
-        add(machine_speed())
-        floors: dict[str, list[_Cost]] = {}
-        run = _ManagerRun(cluster, options, add)
-
-        async def floor() -> None:
-            if options.floor:
-                await _floor(cluster, floors, add)
-
-        await floor()
-        if options.floor:
-            await _spec_floor(cluster, floors, add)
-        await run.first_run()
-        await floor()
-        await run.second_run()
-        await floor()
-        if options.floor:
-            await _daemons_floor(cluster, floors, add)
-        for row in rows:
-            _compare(row, floors)
-            if "per_floor" in row:
-                emit({key: row[key] for key in row if key in _NAMES or "per_floor" in key})
-        add(machine_speed())
+    try:
+        async with asyncio.timeout(options.time_limit), hollow_cluster(options) as cluster:
+            await _measure_in(cluster, options, rows, add)
+    except TimeoutError:
+        add({"benchmark": "manager", "phase": f"ended after {options.time_limit:g} s"})
     return rows
+
+
+async def _measure_in(
+    cluster: Cluster, options: ManagerBench, rows: list[Row], add: Callable[[Row], None]
+) -> None:
+    add(machine_speed())
+    floors: dict[str, list[_Cost]] = {}
+    run = _ManagerRun(cluster, options, add)
+
+    async def floor() -> None:
+        if options.floor:
+            await _floor(cluster, floors, add)
+
+    await floor()
+    if options.floor:
+        await _spec_floor(cluster, floors, add)
+    await run.first_run()
+    await floor()
+    await run.second_run()
+    await floor()
+    if options.floor:
+        await _daemons_floor(cluster, floors, add)
+    for row in rows:
+        _compare(row, floors)
+        if "per_floor" in row:
+            emit({key: row[key] for key in row if key in _NAMES or "per_floor" in key})
+    add(machine_speed())
 
 
 class _Cost(NamedTuple):
@@ -149,45 +114,6 @@ def _compare(row: Row, floors: dict[str, list[_Cost]]) -> None:
         daemons = floors[DAEMONS + phase][0]
         row["per_floor_and_daemons"] = round(row["wall_s"] / (wall + daemons.wall_seconds), 2)
         row["cpu_per_floor_and_daemons"] = round(own_cpu / (cpu + daemons.cpu_seconds), 2)
-
-
-@asynccontextmanager
-async def hollow_cluster(options: ManagerBench) -> AsyncIterator[Cluster]:
-    """A control plane with hollow nodes and pods, and without a manager."""
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kp-bench-")))
-        plane = control_plane(folder)
-        progress("starting a control plane")
-        stack.enter_context(plane.running())
-        crds = list(crds_in(options.crds)) or None
-        setup = await stack.enter_async_context(prepared(plane, hollow.NAMESPACE, crds=crds))
-        api = await stack.enter_async_context(BareClient(plane.config(), connections=CONNECTIONS))
-        progress(f"creating {options.nodes} hollow nodes and {options.pods} hollow pods")
-        pods_of = await hollow.create(
-            setup,
-            nodes=options.nodes,
-            pods=options.pods,
-        )
-        pods = Watched(api, hollow.PODS_PATH, WatchedPod)
-        nodes = Watched(api, hollow.NODE_POD_PROBES_PATH, WatchedNode)
-        markers = Watched(api, hollow.MARKERS_PATH, WatchedMarker)
-        group = await stack.enter_async_context(asyncio.TaskGroup())
-        watches = [group.create_task(each.run()) for each in (pods, nodes, markers)]
-        names = {pod.name for on_node in pods_of.values() for pod in on_node}
-        await pods.until(lambda _: True, of=names)
-        launcher = Launcher(plane, setup, folder, as_pod=options.in_pod)
-        yield Cluster(api, pods_of, pods, nodes, markers, launcher)
-        for watch in watches:
-            watch.cancel()
-
-
-def crds_in(paths: tuple[Path, ...]) -> Iterator[dict[str, Any]]:
-    """The CRDs in files and folders."""
-    for path in paths:
-        for file in sorted(path.glob("*.yaml")) if path.is_dir() else [path]:
-            for document in yaml.safe_load_all(file.read_text()):
-                if document and document["kind"] == "CustomResourceDefinition":
-                    yield document
 
 
 async def _floor(
@@ -262,13 +188,13 @@ async def _bare_loop(
     cluster: Cluster, phase: str, requests: Iterable[BareRequest]
 ) -> tuple[_Cost, Row]:
     loop = asyncio.get_running_loop()
-    before = await cluster.api.usage()
+    before = await cluster.usage()
     cpu = procfs.cpu_seconds(os.getpid())
     started_at = loop.time()
     await cluster.api.each(requests)
     wall = loop.time() - started_at
     cpu = procfs.cpu_seconds(os.getpid()) - cpu
-    server = (await cluster.api.usage()).cpu_seconds - before.cpu_seconds
+    server = (await cluster.usage()).cpu_seconds["apiserver"] - before.cpu_seconds["apiserver"]
     return _Cost(wall, cpu + server), {
         "benchmark": "manager",
         "phase": f"floor: {phase}",
@@ -294,14 +220,14 @@ class _ManagerRun:
         self._per_node = {node: len(pods) for node, pods in cluster.pods_of.items()}
 
     async def first_run(self) -> None:
-        before = await self._cluster.api.usage()
+        before = await self._cluster.usage()
         async with self._cluster.manager(self._options) as manager:
             await self._cluster.nodes.until(
                 lambda _: True,
                 of=set(self._per_node),
             )
             await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
-            await self._row("start", manager, manager.ready_seconds, before)
+            await self._row("start", manager, before, wall_s=manager.ready_seconds)
             await self._phase(
                 manager,
                 "spread",
@@ -314,23 +240,24 @@ class _ManagerRun:
                 self._edit,
                 self._listed(20),
             )
-            for phase, state, shown, minute in (
-                ("first results", "Succeeded", "True", 1),
-                ("flip", "Failed", "False", 2),
-            ):
-                stamp = f"2026-01-01T00:0{minute}:00Z"
-                await self._phase(
-                    manager, phase, self._results(state, stamp, stamp), self._shown(shown)
-                )
+            first = self._results("Succeeded", hollow.STAMP, hollow.STAMP)
+            await self._phase(manager, "first results", first, self._shown("True"))
+            load = ResultLoad(self._cluster)
+            for rate in self._options.rates:
+                run = partial(load.run, rate, self._options.rate_seconds)
+                await self._phase(manager, f"{rate:g} results per second", run, None)
+            flip = self._results("Failed", "2026-01-01T00:02:00Z", "2026-01-01T00:02:00Z")
+            await self._phase(manager, "flip", flip, self._shown("False"))
             again = self._results("Failed", "2026-01-01T00:03:00Z", "2026-01-01T00:02:00Z")
             await self._phase(manager, "same again", again, None)
-            await self._phase(manager, "messages", self._messages, None)
 
     async def second_run(self) -> None:
-        before = await self._cluster.api.usage()
+        before = await self._cluster.usage()
+        started_at = asyncio.get_running_loop().time()
         async with self._cluster.manager(self._options) as manager:
-            await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
-            await self._row("restart", manager, manager.ready_seconds, before)
+            rest_at = await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
+            times = {"wall_s": manager.ready_seconds, "rest_s": rest_at - started_at}
+            await self._row("restart", manager, before, **times)
             await self._phase(manager, "idle", partial(asyncio.sleep, IDLE_SECONDS), None)
             await self._phase(
                 manager,
@@ -346,26 +273,28 @@ class _ManagerRun:
         self,
         manager: Measured,
         phase: str,
-        act: Callable[[], Awaitable[None]],
+        act: Callable[[], Awaitable[Row | None]],
         goal: Callable[[], Coroutine[Any, Any, float]] | None,
     ) -> None:
-        before = await self._cluster.api.usage()
+        progress(f"phase: {phase}")
+        before = await self._cluster.usage()
         loop = asyncio.get_running_loop()
         manager.lap()
         started_at = loop.time()
         if goal is None:
-            await act()
+            found = await act()
             ended_at = loop.time()
         else:
             async with asyncio.TaskGroup() as group:
                 reached = group.create_task(goal())
-                await act()
+                found = await act()
             ended_at = reached.result()
-        await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
-        await self._row(phase, manager, ended_at - started_at, before)
+        rest_at = await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
+        times = {"wall_s": ended_at - started_at, "rest_s": rest_at - started_at}
+        await self._row(phase, manager, before, **times, **(found or {}))
 
-    async def _row(self, phase: str, manager: Measured, wall: float, before: Usage) -> None:
-        after = await self._cluster.api.usage()
+    async def _row(self, phase: str, manager: Measured, before: Usage, **found: Any) -> None:
+        after = await self._cluster.usage()
         writes = {name: count for name, count in (after.writes - before.writes).items() if count}
         cpu = manager.cpu_seconds
         pod_writes = sum(count for name, count in writes.items() if name.endswith(" pods/status"))
@@ -373,14 +302,19 @@ class _ManagerRun:
             "benchmark": "manager",
             "label": self._options.label,
             "phase": phase,
-            "wall_s": round(wall, 2),
+            "wall_s": 0.0,
             "cpu_s": round(cpu, 2),
             "rss_mb": round(manager.peak_mb, 1),
+            "slow_steps": manager.slow_steps,
             "writes": dict(sorted(writes.items())),
             "cpu_ms_per_pod_write": round(cpu / pod_writes * 1000, 2) if pod_writes else None,
-            "apiserver_cpu_s": round(after.cpu_seconds - before.cpu_seconds, 2),
             "python": interpreter(),
         }
+        for name in SERVERS:
+            row[f"{name}_cpu_s"] = round(after.cpu_seconds[name] - before.cpu_seconds[name], 2)
+            row[f"{name}_mb"] = round(procfs.resident_mb(self._cluster.plane.pid(SERVERS[name])))
+        for key, value in found.items():
+            row[key] = round(value, 2)
         self._add(row)
 
     async def _create(self) -> None:
@@ -416,24 +350,6 @@ class _ManagerRun:
         return lambda: self._cluster.api.each(
             _status_updates(self._cluster, state, probed_at=probed_at, moved_at=moved_at)
         )
-
-    async def _messages(self) -> None:
-        """Changes the message of every result each second, the states stay."""
-        loop = asyncio.get_running_loop()
-        end_at = loop.time() + MESSAGE_SECONDS
-        for number in count():
-            if loop.time() >= end_at:
-                return
-            next_at = loop.time() + 1.0
-            updates = _status_updates(
-                self._cluster,
-                "Failed",
-                probed_at="2026-01-01T00:03:00Z",
-                moved_at="2026-01-01T00:02:00Z",
-                message=f"{number} players",
-            )
-            await self._cluster.api.each(updates, accepted=(409,))
-            await asyncio.sleep(max(0.0, next_at - loop.time()))
 
     def _listed(self, period_seconds: int) -> Callable[[], Coroutine[Any, Any, float]]:
         return lambda: self._cluster.nodes.until(

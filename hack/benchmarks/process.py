@@ -14,7 +14,7 @@ from support.target import Target
 
 from benchmarks import procfs
 
-READY_SECONDS = 120.0
+READY_SECONDS = 600.0
 
 LOOK_SECONDS = 0.5
 REST_SHARE = 0.03
@@ -24,12 +24,15 @@ REST_SHARE = 0.03
 class Measured:
     """A running process, and what it has used since the last `lap`; at first, since its start."""
 
-    def __init__(self, pid: int, ready_seconds: float) -> None:
+    def __init__(self, pid: int, ready_seconds: float, log: Path) -> None:
         self.pid = pid
         self.ready_seconds = ready_seconds
+        self._log = log
+        self._log_from = log.stat().st_size
         self._cpu = 0.0
 
     def lap(self) -> None:
+        self._log_from = self._log.stat().st_size
         self._cpu = procfs.cpu_seconds(self.pid)
         procfs.reset_peak(self.pid)
 
@@ -40,6 +43,11 @@ class Measured:
     @property
     def peak_mb(self) -> float:
         return procfs.peak_resident_mb(self.pid)
+
+    @property
+    def slow_steps(self) -> int:
+        """Steps of over 50 ms of CPU, in which the process did nothing else; only kruise-probe logs them."""
+        return self._log.read_bytes()[self._log_from :].count(b"slow step")
 
 
 class Launcher:
@@ -86,6 +94,7 @@ class Launcher:
             words = account.prepared(words)
             environ |= account.environ | {"KUBECONFIG": ""}
         started_at = asyncio.get_running_loop().time()
+        log = self._folder / f"{name}.log"
 
         async def is_ready() -> bool:
             return (await fetch(ready.format(**texts)))[0] == 200
@@ -93,12 +102,12 @@ class Launcher:
         async with running(
             name,
             words,
-            self._folder / f"{name}.log",
+            log,
             environ,
         ) as program:
             await program.until("is ready", is_ready, seconds=READY_SECONDS)
             seconds = asyncio.get_running_loop().time() - started_at
-            yield Measured(program.process.pid, seconds)
+            yield Measured(program.process.pid, seconds, log)
 
 
 @asynccontextmanager
@@ -123,8 +132,8 @@ async def running(
         await program.end()
 
 
-async def until_at_rest(pid: int, *, seconds: float, give_up_seconds: float) -> None:
-    """Waits until a process has used almost no CPU for `seconds`."""
+async def until_at_rest(pid: int, *, seconds: float, give_up_seconds: float) -> float:
+    """Waits until a process has used almost no CPU for `seconds`. Returns the loop time since when."""
     loop = asyncio.get_running_loop()
     now = busy_at = loop.time()
     give_up_at = now + give_up_seconds
@@ -134,6 +143,7 @@ async def until_at_rest(pid: int, *, seconds: float, give_up_seconds: float) -> 
         now = loop.time()
         if procfs.cpu_seconds(pid) - used > REST_SHARE * LOOK_SECONDS:
             busy_at = now
+    return busy_at
 
 
 def free_port() -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 import msgspec
@@ -9,8 +10,10 @@ from support.hollow import LABEL
 
 from benchmarks import hollow
 from benchmarks.api import BareClient, Refused
+from benchmarks.reporting import progress
 
-GOAL_SECONDS = 300.0
+WATCH_SECONDS = 14_400
+PROGRESS_SECONDS = 30.0
 
 
 class _Meta(msgspec.Struct):
@@ -114,7 +117,7 @@ class Watched(Generic[Object]):
         self._done = asyncio.Event()
 
     async def run(self) -> None:
-        path = f"{self._path}?watch=true&timeoutSeconds=3600&allowWatchBookmarks=false"
+        path = f"{self._path}?watch=true&timeoutSeconds={WATCH_SECONDS}&allowWatchBookmarks=false"
         while True:
             try:
                 async with self._api.watch(path) as lines:
@@ -156,11 +159,10 @@ class Watched(Generic[Object]):
         *,
         of: set[str] | None = None,
         gone_too: bool = False,
-        seconds: float = GOAL_SECONDS,
     ) -> float:
         """Waits until `reached` holds for all objects (or those named `of`); returns the loop time then.
 
-        With `gone_too`, an object that does not exist has reached its goal.
+        It prints its progress. With `gone_too`, an object that does not exist has reached its goal.
         """
         self._reached = reached
         self._gone_too = gone_too
@@ -170,12 +172,10 @@ class Watched(Generic[Object]):
             self._check(name)
         if not self._missing:
             self._done.set()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._done.wait()
-        except TimeoutError:
-            raise TimeoutError(
-                f"{self._path}: {len(self._missing)} objects have not reached their goal after {seconds:g} s"
-            ) from None
+        while not self._done.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._done.wait(), PROGRESS_SECONDS)
+                break
+            progress(f"{self._path}: {len(self._missing)} objects have not reached their goal")
         self._reached = None
         return asyncio.get_running_loop().time()

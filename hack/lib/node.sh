@@ -194,7 +194,7 @@ enforceNodeAllocatable: []
 localStorageCapacityIsolation: false
 failSwapOn: false
 makeIPTablesUtilChains: false
-maxPods: 200
+maxPods: 600
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: "0%", nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%"}
 EOF

@@ -132,7 +132,7 @@ async def in_pod(plane: ControlPlane, api: Target, folder: Path) -> InPod:
             ],
         },
     )
-    wanted = {"spec": {"expirationSeconds": 7200}}
+    wanted = {"spec": {"expirationSeconds": 14_400}}
     token = await api.create(f"{accounts}/{ACCOUNT}/token", wanted)
     authority = plane.folder / "pki" / "ca.crt"
     write_account(folder / "account", token["status"]["token"], authority)
@@ -143,7 +143,19 @@ async def in_pod(plane: ControlPlane, api: Target, folder: Path) -> InPod:
 async def prepared(
     plane: ControlPlane, namespace: str, *, crds: Sequence[Json] | None = None
 ) -> AsyncIterator[Target]:
-    """The CRDs (ours by default) and an empty namespace; removes nodes, pods and our objects at the end."""
+    """As `set_up`; removes nodes, pods and our objects at the end."""
+    async with set_up(plane, namespace, crds=crds) as api:
+        try:
+            yield api
+        finally:
+            await _clean(api, namespace)
+
+
+@asynccontextmanager
+async def set_up(
+    plane: ControlPlane, namespace: str, *, crds: Sequence[Json] | None = None
+) -> AsyncIterator[Target]:
+    """The CRDs (ours by default) and an empty namespace."""
     async with RestClient(config=plane.config(), field_manager="soak", user_agent="soak") as client:
         api = Target(client)
         for crd in all_crds() if crds is None else crds:
@@ -155,10 +167,7 @@ async def prepared(
         for name in (SYSTEM_NAMESPACE, namespace):
             await _if_new(api, "/api/v1/namespaces", {"metadata": {"name": name}})
         await until_served(api, f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
-        try:
-            yield api
-        finally:
-            await _clean(api, namespace)
+        yield api
 
 
 @asynccontextmanager
