@@ -683,10 +683,13 @@ class NodePodProbeSpec(Wire, frozen=True):
 class ContainerProbeState(Wire, frozen=True):
     """The newest published result of one probe.
 
-    `container_id`, `probe_hash` and `message_shortened` are our additions (Kruise's CRD prunes them). A restarted daemon
-    uses the first two to check whether the result is still of the same container and the same probe.
+    `probe_hash`, `message_shortened` and `epoch` are our additions (Kruise's CRD prunes them). A
+    `containerID`, which earlier daemons wrote, is ignored: a result is of the container that ran when it was probed.
 
     Attributes:
+        last_probe_time: Time of the newest attempt that had this result; later attempts that do not change it yet do
+            not count.
+        probe_hash: `ContainerProbe.hash` of the probe that had this result.
         message_shortened: True if the daemon cut the message because the object had no room for it, else None. No value
             is extracted from such a message.
     """
@@ -696,7 +699,6 @@ class ContainerProbeState(Wire, frozen=True):
     last_probe_time: str | None = None
     last_transition_time: str | None = None
     message: str | None = None
-    container_id: str | None = msgspec.field(default=None, name="containerID")
     probe_hash: str | None = None
     message_shortened: bool | None = None
     epoch: int | None = None
@@ -730,7 +732,7 @@ class NodePodProbe(ApiObject, frozen=True):
         spec: The probes to run; written by the manager.
         status: Written by the daemon. podProbeStatuses[] contains the newest results by pod: name, namespace, uid
             and probeStates[], of which each has name (<marker>#<probe>), state (Succeeded, Failed or Unknown),
-            lastProbeTime, lastTransitionTime, message, containerID, probeHash and messageShortened (true if the
+            lastProbeTime, lastTransitionTime, message, probeHash and messageShortened (true if the
             object had no room for the whole message). pods is the number of pods to probe, and lastProbeTime that
             of the newest result. knownFields are the fields beyond Kruise's that the daemon knows, if a probe has one. An unchanged result is written about every ten minutes.
     """

@@ -30,7 +30,7 @@ from kruise_probe.workqueue.slices import PODS_PER_STEP, Steps
 RESERVED_BYTES: Final = 32 * 1024
 """Reserved for metadata, including managedFields."""
 STATE_BYTES: Final = 320
-"""Size in the status of one probe state without its name: times, container id, hash, and a short message."""
+"""Size in the status of one probe state without its name: times, hash, a short message, and the container id that earlier daemons wrote."""
 POD_STATUS_BYTES: Final = 160
 """Size in the status of one pod without its names: uid and punctuation."""
 GROUPS_PER_STEP: Final = 1024

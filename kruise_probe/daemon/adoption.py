@@ -35,30 +35,25 @@ class Handover(NamedTuple):
 NO_HANDOVER: Final = Handover()
 
 
-class Container(NamedTuple):
-    """A container that runs: its id, and the wall time of its start in seconds since the epoch, if the runtime knows it."""
-
-    id: str
-    started_at: float | None
-
-
 class Adoption(NamedTuple):
     """How a probe begins with a container.
 
     Attributes:
+        same: the state is a result of this container.
         keep_state: until the container's first threshold is met; otherwise a known state becomes Unknown.
         due: loop time of the first attempt; None for the next tick on phase.
     """
 
+    same: bool
     keep_state: bool
     due: float | None
 
 
 def adoption(
-    container: Container,
+    started_at: float | None,
     handover: Handover,
     *,
-    previous_id: str,
+    had_container: bool,
     probe_hash: str,
     timing: Timing,
     daemon_start: StartTime,
@@ -66,12 +61,12 @@ def adoption(
     grace_seconds: float,
     loop_now: float,
 ) -> Adoption:
-    """How a probe begins with `container`.
+    """How a probe begins with a container that runs.
 
     Args:
-        container: it runs.
+        started_at: of the container, in seconds since the epoch; None if the runtime does not know it.
         handover: empty if this daemon probed another container before.
-        previous_id: of that container; empty if there was none.
+        had_container: whether it did.
         probe_hash: of the probe.
         timing: of the probe.
         daemon_start: of this daemon.
@@ -80,18 +75,19 @@ def adoption(
         loop_now: current loop time.
     """
     result = handover.result
-    same = result is not None and is_of_container(result, container.id, container.started_at)
-    replaced = bool(previous_id) or (result is not None and not same)
+    same = result is not None and is_of_container(result, started_at)
+    replaced = had_container or (result is not None and not same)
     in_delay = delay_ends > loop_now
     long_break = daemon_start.loop_seconds >= handover.watched_until + grace_seconds
     keep_state = not (replaced and (in_delay or long_break))
     if in_delay:
-        return Adoption(keep_state, delay_ends)
+        return Adoption(same, keep_state, delay_ends)
     if same and _is_known(result, probe_hash):
-        return Adoption(keep_state, None)
-    if handover.from_start and _ran_before(container, daemon_start):
-        return Adoption(keep_state, schedule.due_after_restart(daemon_start, timing, loop_now))
-    return Adoption(keep_state, loop_now)
+        return Adoption(same, keep_state, None)
+    due = loop_now
+    if handover.from_start and started_at is not None and started_at <= daemon_start.wall_seconds:
+        due = schedule.due_after_restart(daemon_start, timing, loop_now)
+    return Adoption(same, keep_state, due)
 
 
 def _is_known(result: ContainerProbeState | None, probe_hash: str) -> bool:
@@ -99,8 +95,3 @@ def _is_known(result: ContainerProbeState | None, probe_hash: str) -> bool:
     if result is None or result.state == ProbeState.UNKNOWN:
         return False
     return result.probe_hash in (None, probe_hash)
-
-
-def _ran_before(container: Container, daemon_start: StartTime) -> bool:
-    started_at = container.started_at
-    return started_at is not None and started_at <= daemon_start.wall_seconds

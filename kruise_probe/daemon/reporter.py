@@ -96,6 +96,8 @@ class Reporter:
         # Resource version of our newest write; empty once the watch has delivered it.
         self._awaited_version = ""
         self._wake = asyncio.Event()
+        # Whether to write times that alone differ.
+        self._times_changed = False
         # Loop times; infinite if nothing is due.
         self._change_due = math.inf
         self._refresh_due = math.inf
@@ -105,21 +107,25 @@ class Reporter:
 
     # What is to be written.
 
-    def put(self, desired: DesiredProbe, result: ContainerProbeState) -> None:
+    def put(
+        self,
+        desired: DesiredProbe,
+        result: ContainerProbeState,
+        *,
+        is_first_of_container: bool = False,
+    ) -> None:
         """Store a new result. A state is written at once, a message within the sync interval.
 
-        The first result of an edited handler counts as a state: the manager waits for it to apply the policies.
+        The first result of an edited handler counts as a state: the manager waits for it to apply the policies. The first
+        result of a container is written even if only its time differs: by it the next daemon knows of which container it is.
         """
         old = self.results.get(desired.key)
         self.results[desired.key] = result
         new_state = old is None or old.state != result.state
         if old is None or new_state or old.probe_hash != result.probe_hash:
             self._write_at_once()
-        elif (
-            old.message != result.message
-            or old.message_shortened
-            or old.container_id != result.container_id
-        ):
+        elif is_first_of_container or old.message != result.message or old.message_shortened:
+            self._times_changed |= is_first_of_container
             self._write_messages()
         if new_state:
             # After `run` has been woken: the write does not wait for the event.
@@ -196,7 +202,7 @@ class Reporter:
 
     async def _publish(self) -> None:
         at = loop_time() + CLOCK_SLACK_SECONDS
-        refresh = self._refresh_due <= at
+        refresh = self._times_changed or self._refresh_due <= at
         wanted = self._take_pending(refresh=refresh)
         if wanted is None:
             return
@@ -213,7 +219,7 @@ class Reporter:
             self._record_failure(error)
 
     async def _publish_last(self) -> None:
-        wanted = self._take_pending(refresh=False)
+        wanted = self._take_pending(refresh=self._times_changed)
         if wanted is None:
             return
         try:
@@ -227,6 +233,7 @@ class Reporter:
         if self._object is None:
             return None
         self._change_due = math.inf
+        self._times_changed = False
         if refresh:
             self._schedule_refresh(self._refresh_seconds)
         status = status_of(self._desired, self.results)

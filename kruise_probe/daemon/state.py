@@ -218,6 +218,7 @@ class StatePublisher:
     Attributes:
         record: the newest record.
         container_id: of the container that is probed; empty before the first one.
+        of_container: the published state is a result of this container.
     """
 
     def __init__(
@@ -231,6 +232,7 @@ class StatePublisher:
     ) -> None:
         self.record = Record()
         self.container_id = ""
+        self.of_container = False
         self._reporter = reporter
         self._series = series
         self._now = now
@@ -301,13 +303,13 @@ class StatePublisher:
         since: str | None = at
         message = shown.message or None
         old = self._reporter.results.get(key)
+        # Until the newest results confirm the state, time and hash stay those of the attempts that gave it.
+        confirms = probed and shown is record.newest
         if old is not None and old.state == shown.state:
             since = old.last_transition_time
-            # Until the newest results confirm the state, container and hash stay those of the attempts that gave it.
-            confirms = probed and shown is record.newest
             repeats = old.message == message and old.epoch == shown.epoch
             if repeats and not confirms:
-                if probed or shown.state is ProbeState.UNKNOWN:
+                if shown.state is ProbeState.UNKNOWN:
                     self._reporter.results[key] = msgspec.structs.replace(old, last_probe_time=at)
                 return
         self._series.state = shown.state
@@ -317,8 +319,9 @@ class StatePublisher:
             last_probe_time=at,
             last_transition_time=since,
             message=message,
-            container_id=self.container_id or None,
             probe_hash=self.probe_hash,
             epoch=shown.epoch,
         )
-        self._reporter.put(self._desired, result)
+        is_first = confirms and not self.of_container
+        self.of_container |= confirms
+        self._reporter.put(self._desired, result, is_first_of_container=is_first)

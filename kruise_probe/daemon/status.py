@@ -6,8 +6,8 @@ most bytes first, then of its pods, then of their probes.
 
 Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (syncUpdateNodePodProbeStatus).
 Differs: compared by value. Kruise compares a struct with a pointer, which always differs, and so writes every time.
-States are read back at start, as a kubelet keeps the container states that it finds (KEP-4781). Container id and probe
-hash decide whether a state still applies. Kruise's CRD prunes both; then the start time of the container decides.
+States are read back at start, as a kubelet keeps the container states that it finds (KEP-4781). The start time of the
+container and the hash of the probe decide whether a state still applies. Kruise's CRD prunes the hash.
 """
 
 from bisect import bisect_right
@@ -175,8 +175,8 @@ def differs(
 ) -> bool:
     """Whether `wanted` differs from the stored status; the order is ignored, and `lastProbeTime` without `probe_times`.
 
-    Kruise's daemon writes in no fixed order. Kruise's CRD prunes container id and probe hash, so they are compared only
-    if both are set; that a message is shortened only if the stored state has that.
+    Kruise's daemon writes in no fixed order. Kruise's CRD prunes the probe hash, so hashes are compared only if both are
+    set; that a message is shortened only if the stored state has that.
     """
     mine = _by_probe(wanted)
     theirs = _by_probe(stored)
@@ -212,9 +212,7 @@ def _state_differs(
         return True
     if theirs.message_shortened and not mine.message_shortened:
         return True
-    if _both_differ(mine.container_id, theirs.container_id):
-        return True
-    if _both_differ(mine.probe_hash, theirs.probe_hash):
+    if mine.probe_hash and theirs.probe_hash and mine.probe_hash != theirs.probe_hash:
         return True
     if theirs.probe_hash and mine.epoch != theirs.epoch:  # a CRD that keeps one keeps the other
         return True
@@ -222,11 +220,6 @@ def _state_differs(
     if transition is not None and transition != parse_time(theirs.last_transition_time):
         return True
     return probe_times and mine.last_probe_time != theirs.last_probe_time
-
-
-def _both_differ(mine: str | None, theirs: str | None) -> bool:
-    """Whether both are set, and differ."""
-    return bool(mine and theirs) and mine != theirs
 
 
 def recorded_in(
@@ -241,15 +234,11 @@ def recorded_in(
     return recorded
 
 
-def is_of_container(
-    result: ContainerProbeState, container_id: str, started_at: float | None
-) -> bool:
-    """Whether `result` is of this container, which started at `started_at` (seconds since the epoch).
+def is_of_container(result: ContainerProbeState, started_at: float | None) -> bool:
+    """Whether `result` is of the container that started at `started_at` (seconds since the epoch).
 
     Wire times have whole seconds: a probe in the same second as the start counts as after it.
     """
-    if result.container_id:
-        return result.container_id == container_id
     probed_at = parse_time(result.last_probe_time)
     if not started_at or probed_at is None:
         return False

@@ -17,7 +17,7 @@ import structlog
 
 from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.daemon import metrics, schedule, state
-from kruise_probe.daemon.adoption import NO_HANDOVER, Container, Handover, adoption
+from kruise_probe.daemon.adoption import NO_HANDOVER, Handover, adoption
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.desired import (
@@ -338,9 +338,9 @@ class Worker:
         self._attempted = False
         self._started_at = view.started_at.timestamp() if view.started_at else None
         decided = adoption(
-            Container(view.id, self._started_at),
+            self._started_at,
             self._handover,
-            previous_id=self._state.container_id,
+            had_container=bool(self._state.container_id),
             probe_hash=self._state.probe_hash,
             timing=self._ticker.timing,
             daemon_start=self._daemon_start,
@@ -350,6 +350,7 @@ class Worker:
         )
         self._handover = NO_HANDOVER
         self._state.container_id = view.id
+        self._state.of_container = decided.same
         record = state.container_replaced(self._state.record, keep_state=decided.keep_state)
         self._state.publish(record)
         if decided.due is None:

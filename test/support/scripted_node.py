@@ -98,6 +98,7 @@ class FakeContainers(ContainerWatcher):
         self._shown: dict[tuple[str, str], ContainerView] = {}
         self._callbacks: list[Callable[[], None]] = []
         self.refreshes = 0
+        self.starts: list[datetime] = []
         self._count = 0
 
     def set_available(self, available: bool) -> None:
@@ -140,10 +141,12 @@ class FakeContainers(ContainerWatcher):
     ) -> str:
         """A container that started `age` seconds ago replaces the one of this name; returns its id."""
         self._count += 1
+        started_at = wall_clock() - timedelta(seconds=age)
+        self.starts.append(started_at)
         view = ContainerView(
             id or f"container-{self._count}",
             ContainerState.RUNNING,
-            wall_clock() - timedelta(seconds=age),
+            started_at,
             ips=ips,
             host_network=host_network,
         )
@@ -465,7 +468,6 @@ class FakeNodeApi:
 def _prune(status: dict[str, Any]) -> None:
     for pod in status["podProbeStatuses"]:
         for state in pod["probeStates"]:
-            state.pop("containerID", None)
             state.pop("probeHash", None)
 
 

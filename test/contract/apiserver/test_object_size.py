@@ -38,9 +38,8 @@ def spec_of(pods: int) -> NodePodProbeSpec:
 
 def status_of(spec: NodePodProbeSpec, message: str) -> NodePodProbeStatus:
     def state(probe: ContainerProbe) -> ContainerProbeState:
-        container = "containerd://" + "ab" * 32
         return ContainerProbeState(
-            probe.name, "Succeeded", STAMP, STAMP, message, container, "0123456789abcdef"
+            probe.name, "Succeeded", STAMP, STAMP, message, "0123456789abcdef"
         )
 
     return NodePodProbeStatus(

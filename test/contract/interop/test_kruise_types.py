@@ -38,7 +38,6 @@ OURS_IN_A_REPORT = {
     "spec.podProbes[].probes[].probe.grpc.mode",
     "status.lastProbeTime",
     "status.pods",
-    "status.podProbeStatuses[].probeStates[].containerID",
     "status.podProbeStatuses[].probeStates[].probeHash",
 }
 OURS_IN_A_MARKER = {

@@ -35,7 +35,7 @@ def test_every_field_of_a_valid_marker_round_trips_but_empty_lists(row: Row) -> 
 
 
 def test_a_status_round_trips_with_the_fields_that_only_we_have() -> None:
-    ours = {"containerID": "containerd://c", "probeHash": "h"}
+    ours = {"probeHash": "h"}
     states = [state_wire(message="idle") | ours]
     status = npp_wire(statuses=[pod_status_wire(pod_wire(), *states)])["status"]
     decoded = NODE_POD_PROBES.decode(msgspec.json.encode({"metadata": {}, "status": status}))

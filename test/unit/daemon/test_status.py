@@ -43,7 +43,7 @@ def result(
     state: ProbeState = ProbeState.SUCCEEDED, message: str = "", name: str = "m#b"
 ) -> ContainerProbeState:
     return ContainerProbeState(
-        name, state, "2026-11-21T12:00:00Z", "2026-11-21T11:00:00Z", message or None, "c1", "h1"
+        name, state, "2026-11-21T12:00:00Z", "2026-11-21T11:00:00Z", message or None, "h1"
     )
 
 
@@ -85,7 +85,6 @@ def of(**fields: str | int | None) -> NodePodProbeStatus:
         "message": "fine",
         "last_probe_time": "2026-11-21T12:00:00Z",
         "last_transition_time": "2026-11-21T11:00:00Z",
-        "container_id": "c1",
         "probe_hash": "h1",
         **fields,
     }
@@ -102,8 +101,7 @@ KEPT = {
     "probed-again": (of(last_probe_time="2026-11-21T11:59:00Z"), False),
     "another-transition": (of(last_transition_time="2026-11-21T10:00:00Z"), True),
     "same-instant": (of(last_transition_time="2026-11-21T11:00:00+00:00"), False),
-    "kruises-crd-prunes": (of(container_id=None, probe_hash=None), False),
-    "another-container": (of(container_id="c0"), True),
+    "kruises-crd-prunes": (of(probe_hash=None), False),
     "another-probe": (of(probe_hash="h0"), True),
     "name": (of(name="m#q"), True),
     "nothing-kept": (None, True),

@@ -30,7 +30,12 @@ from kruise_probe.api.core import (
     Probe,
 )
 from kruise_probe.api.meta import OwnerReference
-from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec, PodProbe
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbe,
+    NodePodProbeSpec,
+    NodePodProbeStatus,
+    PodProbe,
+)
 from kruise_probe.daemon.places import EXECS, Places
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason, Target, success
 from kruise_probe.runtime.recorder import ObjectReference
@@ -211,6 +216,17 @@ def replace(node: ScriptedNode) -> None:
     node.containers.start()
 
 
+def write_as_before(node: ScriptedNode) -> None:
+    """Earlier daemons wrote the id of the container with each state."""
+    assert node.api.object is not None
+    status = msgspec.to_builtins(node.api.status)
+    for pod in status["podProbeStatuses"]:
+        for state in pod["probeStates"]:
+            state["containerID"] = "0123456789abcdef" * 4
+    written = msgspec.convert(status, NodePodProbeStatus)
+    node.api.object = msgspec.structs.replace(node.api.object, status=written)
+
+
 def begin_unknown(node: ScriptedNode) -> None:
     """The next daemon waits a second for the status of the container."""
     node.containers.known = False
@@ -229,6 +245,7 @@ def begin_unknown(node: ScriptedNode) -> None:
     after_a_reboot_another_container_has_no_state=(0, replace, 55, "Succeeded Unknown Failed"),
     after_a_reboot_without_runtime_it_is_unknown=(0, ScriptedNode.lose_runtime, 205, "Succeeded Unknown"),
     after_a_long_break_the_same_container_keeps_its_state=(0, lambda node: None, 900, "Succeeded"),
+    an_upgrade_keeps_the_states_of_earlier_daemons=(0, write_as_before, 900, "Succeeded"),
 )  # fmt: skip
 async def test_state_of_a_container_that_changed_while_the_daemon_was_down(
     node: ScriptedNode, delay: int, change: Callable[[ScriptedNode], object], down: int, states: str
@@ -242,6 +259,17 @@ async def test_state_of_a_container_that_changed_while_the_daemon_was_down(
     await asyncio.sleep(down)
     await node.killed_daemon(4 if down else 20)
     assert states.split() == node.api.transitions()
+
+
+async def test_a_state_is_of_the_container_that_confirmed_it_last(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe()))
+    node.containers.start()
+    await node.killed_daemon(11)
+    node.containers.start()
+    await node.killed_daemon(11)
+    await asyncio.sleep(900)
+    await node.killed_daemon(4)
+    assert node.api.transitions() == ["Succeeded"]
 
 
 async def test_an_object_that_comes_after_the_start_is_not_read_back(node: ScriptedNode) -> None:

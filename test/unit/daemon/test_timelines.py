@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from support.tables import load_table
 from support.wire import Json
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places, Tenant
@@ -112,7 +114,9 @@ class Observer:
         if seen["state"]:
             seen["message"] = api.message()
             seen["bytes"] = len(api.message())
-            seen["container"] = api.states()["pod/marker#probe"].container_id
+            probed_at = parse_time(api.states()["pod/marker#probe"].last_probe_time)
+            assert probed_at is not None
+            seen["container"] = bisect_right(self._node.containers.starts, probed_at)
         if attempts:
             target = attempts[-1].target
             seen["target"] = target.pod_ip or target.refusal
