@@ -74,9 +74,9 @@ DNS:kubernetes.default.svc.cluster.local,DNS:localhost,IP:127.0.0.1,IP:$first_se
   make_kubeconfig kube-scheduler /CN=system:kube-scheduler
 }
 
-# Without fsync, because the data is temporary.
+# Without fsync, because the data is temporary. 150,000 pods and five minutes of their writes exceed the default quota of 2 GB.
 start_etcd() {
-  start etcd "$(path_of etcd)" --name default --data-dir "$state/etcd" --unsafe-no-fsync --log-level warn \
+  start etcd "$(path_of etcd)" --name default --data-dir "$state/etcd" --unsafe-no-fsync --log-level warn --quota-backend-bytes 8589934592 \
     --listen-client-urls "http://127.0.0.1:$etcd_port" --advertise-client-urls "http://127.0.0.1:$etcd_port" \
     --listen-peer-urls "http://127.0.0.1:$etcd_peer_port" \
     --initial-advertise-peer-urls "http://127.0.0.1:$etcd_peer_port" \
