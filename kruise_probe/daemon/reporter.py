@@ -52,6 +52,9 @@ FIRST_BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
 """Results wait at most this long once the API server is back; kubelet retries its node status as often."""
 
+MAX_PAUSE_SECONDS: Final = 2.0
+"""Longest pause after a write. A write over a slow link takes long, but does not hold up the API server."""
+
 REFRESH_STAGGER: Final = 0.05
 """Jitter: a refresh is up to this share of its interval late, so that nodes that started together drift apart."""
 
@@ -245,7 +248,9 @@ class Reporter:
     async def _write(self, wanted: EncodedStatus) -> None:
         metrics.STATUS_WRITES.inc()
         metrics.MESSAGES_SHORTENED.inc(wanted.shortened)
+        began_at = loop_time()
         written = await self._send(wanted.body)
+        self._pause_after(loop_time() - began_at)
         seen = self._object
         # Not if the watch has delivered a newer object or its deletion.
         if (
@@ -259,6 +264,15 @@ class Reporter:
         if self._failures:
             self._log.info("status is written again", failures=self._failures)
             self._failures = 0
+
+    def _pause_after(self, seconds: float) -> None:
+        """Leave the object alone for as long as a write took, so that the manager can write the spec.
+
+        The API server begins a patch again if the object changes before it is stored. On a busy API server that
+        takes seconds, so without a pause no patch of a large spec would ever end.
+        """
+        pause = min(seconds, MAX_PAUSE_SECONDS)
+        self._not_before = max(self._not_before, loop_time() + pause)
 
     async def _send(self, status: bytes) -> ObjectMeta:
         """Send an update, or a merge patch if the update is refused.
