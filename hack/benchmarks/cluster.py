@@ -85,7 +85,6 @@ async def hollow_cluster(options: ManagerBench) -> AsyncIterator[Cluster]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kp-bench-")))
         plane = control_plane(folder)
-        progress("starting a control plane")
         stack.enter_context(plane.running())
         crds = list(crds_in(options.crds)) or None
         setup = await stack.enter_async_context(set_up(plane, hollow.NAMESPACE, crds=crds))

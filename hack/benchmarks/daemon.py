@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,22 +21,27 @@ from support.hollow import Hollow, spec_entry
 from support.target import node_pod_probe_path
 
 from benchmarks import hollow, procfs
-from benchmarks.api import MERGE, BareClient, BareRequest, Refused
+from benchmarks.api import MERGE, BareClient, BareRequest
 from benchmarks.cluster import control_plane
 from benchmarks.process import Launcher, Measured
-from benchmarks.reporting import Row, emit, interpreter, machine_speed, progress
+from benchmarks.reporting import Row, emit, machine_speed, progress
 from benchmarks.targets import pages, tcp_ports
 from kruise_probe.client.config import load_config
+from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 
 NODE = "kruise-probe-bench"
 IMAGE = "kruise-probe-test:busybox"
 START_SECONDS = 1800.0
 """Of all pods: a kubelet starts one a second."""
 END_SECONDS = 60.0
+LOOK_SECONDS = 0.2
 WARM_UP_SECONDS = 3.0
 PERIOD_SECONDS = 1
 
-LOADS = ("mixed", "exec", "tcp", "values")
+LOADS = ("mixed", "exec", "exec-floor", "tcp", "values")
+
+SHIM = "containerd-shim"
+"""The parent of what runs in a container, and of each runc; as the kernel cuts its name."""
 
 OURS = (
     f"{sys.executable} -m kruise_probe daemon --kubeconfig {{kubeconfig}} --node-name {{node}} "
@@ -59,11 +65,6 @@ class DaemonBench:
     loads: tuple[str, ...]
     mixed_rates: tuple[int, ...]
     tcp_rates: tuple[int, ...]
-
-
-class _ProbedPod(NamedTuple):
-    name: str
-    uid: str
 
 
 METRICS_BYTES = 200_000
@@ -100,7 +101,8 @@ async def measure(options: DaemonBench) -> list[Row]:
         api = await enter(BareClient(plane.config(), connections=8))
         cluster = await enter(BareClient(load_config(options.kubeconfig), connections=8))
         pods = await enter(_running_pods(cluster, options))
-        host = await _host(cluster)
+        listed = await cluster.json("GET", hollow.PODS_PATH)
+        host = listed["items"][0]["status"]["hostIP"]  # pods in its network are probed only there
         launcher = Launcher(plane, setup, folder, as_pod=options.in_pod)
         await _DaemonRun(
             options,
@@ -117,7 +119,7 @@ async def measure(options: DaemonBench) -> list[Row]:
 @asynccontextmanager
 async def _running_pods(
     cluster: BareClient, options: DaemonBench
-) -> AsyncIterator[list[_ProbedPod]]:
+) -> AsyncIterator[list[hollow.HollowPod]]:
     """Pods in the host's network that sleep; deleted after the block."""
     progress(f"creating {options.pods} pods")
     namespace = f"/api/v1/namespaces/{hollow.NAMESPACE}"
@@ -125,8 +127,9 @@ async def _running_pods(
         "POST", "/api/v1/namespaces", {"metadata": {"name": hollow.NAMESPACE}}, accepted=(409,)
     )
     try:
+        await _until(cluster, f"{namespace}/serviceaccounts/default", exists=True)
         for number in range(options.pods):
-            await _create_pod(cluster, _sleeper(number, options.image))
+            await cluster.json("POST", hollow.PODS_PATH, _sleeper(number, options.image))
         yield await _running(cluster, options.pods)
     finally:
         await cluster.call(BareRequest("DELETE", f"{namespace}/pods?gracePeriodSeconds=0"))
@@ -134,42 +137,16 @@ async def _running_pods(
             BareRequest("DELETE", namespace),
             accepted=(404, 409),
         )
-        await _until_gone(cluster, namespace)
+        await _until(cluster, namespace, exists=False)
 
 
-async def _until_gone(cluster: BareClient, path: str) -> None:
+async def _until(cluster: BareClient, path: str, *, exists: bool) -> None:
+    request = BareRequest("GET", path)
+    missing = exists
     async with asyncio.timeout(END_SECONDS):
-        while True:
-            if b'"reason":"NotFound"' in await cluster.call(
-                BareRequest("GET", path), accepted=(404,)
-            ):
-                return
-            await asyncio.sleep(0.5)
-
-
-async def _host(cluster: BareClient) -> str:
-    """The node's address: the only one at which pods in the host's network are probed."""
-    listed = await cluster.json("GET", hollow.PODS_PATH)
-    host: str = listed["items"][0]["status"]["hostIP"]
-    return host
-
-
-async def _create_pod(cluster: BareClient, pod: dict[str, Any]) -> None:
-    """A new namespace has no service account at first."""
-    for _ in range(50):
-        try:
-            await cluster.json(
-                "POST",
-                hollow.PODS_PATH,
-                pod,
-                accepted=(409,),
-            )
-            return
-        except Refused as refusal:
-            if refusal.status != 403:
-                raise
-        await asyncio.sleep(0.1)
-    raise TimeoutError(f"{hollow.PODS_PATH}: pods are refused; does a controller manager run?")
+        while missing == exists:
+            await asyncio.sleep(LOOK_SECONDS)
+            missing = b'"reason":"NotFound"' in await cluster.call(request, accepted=(404,))
 
 
 def _sleeper(number: int, image: str) -> dict[str, Any]:
@@ -192,12 +169,12 @@ def _sleeper(number: int, image: str) -> dict[str, Any]:
     }
 
 
-async def _running(cluster: BareClient, count: int) -> list[_ProbedPod]:
+async def _running(cluster: BareClient, count: int) -> list[hollow.HollowPod]:
     async with asyncio.timeout(START_SECONDS):
         while True:
             listed = await cluster.json("GET", hollow.PODS_PATH)
             found = [
-                _ProbedPod(item["metadata"]["name"], item["metadata"]["uid"])
+                hollow.HollowPod(item["metadata"]["name"], item["metadata"]["uid"])
                 for item in listed["items"]
                 if item["status"]["phase"] == "Running"
             ]
@@ -214,7 +191,7 @@ class _DaemonRun:
         options: DaemonBench,
         launcher: Launcher,
         api: BareClient,
-        pods: list[_ProbedPod],
+        pods: list[hollow.HollowPod],
         host: str,
         add: Callable[[Row], None],
     ) -> None:
@@ -245,6 +222,7 @@ class _DaemonRun:
             runs: dict[str, Callable[[], Awaitable[None]]] = {
                 "mixed": lambda: self._mixed(daemon),
                 "exec": lambda: self._exec(daemon, 15),
+                "exec-floor": lambda: self._exec_floor(daemon, 15),
                 "tcp": lambda: self._tcp(daemon),
                 "values": lambda: self._values(daemon, 50),
             }
@@ -305,6 +283,7 @@ class _DaemonRun:
         daemon.lap()
         started()
         containerd_before = procfs.cpu_seconds(self._containerd)
+        shims_before = procfs.family_cpu_seconds(SHIM)
         await asyncio.sleep(self._options.seconds)
         seconds = self._options.seconds
         containerd = procfs.cpu_seconds(self._containerd) - containerd_before
@@ -312,7 +291,9 @@ class _DaemonRun:
         if per_second:
             above_idle = containerd - self._containerd_share * seconds
             spent = daemon.cpu_seconds + max(above_idle, 0.0)
+            shims = procfs.family_cpu_seconds(SHIM) - shims_before
             row["cpu_ms_per_probe"] = round(spent / (per_second * seconds) * 1000, 3)
+            row["shims_ms_per_probe"] = round(shims / (per_second * seconds) * 1000, 3)
         row |= more()
         self._add(row)
         await self._write_spec([])
@@ -331,7 +312,6 @@ class _DaemonRun:
             "daemon_percent": round(daemon.cpu_seconds / seconds * 100, 2) if daemon else None,
             "containerd_percent": round(containerd / seconds * 100, 2),
             "rss_mb": round(daemon.peak_mb, 1) if daemon else None,
-            "python": interpreter(),
         }
 
     async def _mixed(self, daemon: Measured) -> None:
@@ -388,6 +368,21 @@ class _DaemonRun:
             _entries("exec", handlers),
             per_second=count,
         )
+
+    async def _exec_floor(self, daemon: Measured, count: int) -> None:
+        """The commands of `_exec` without a daemon: bare calls on one connection."""
+        async with GrpcRuntime(self._options.socket) as runtime, asyncio.TaskGroup() as group:
+            ids = [each.id for each in await runtime.list_containers()]
+
+            async def call() -> None:
+                for container in cycle(ids):
+                    run = runtime.exec_sync(container, ["true"], timeout_seconds=1)
+                    group.create_task(run)
+                    await asyncio.sleep(1 / count)
+
+            calls = group.create_task(call())
+            await self._load(daemon, f"{count} bare calls a second", [], per_second=count)
+            calls.cancel()
 
 
 def _tcp(port: int) -> Handler:

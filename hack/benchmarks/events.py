@@ -16,7 +16,7 @@ import structlog
 from support.builders import lease_wire, marker_wire, node_wire, pod_wire, probe_wire, state_wire
 from support.steps import Cluster
 
-from benchmarks.reporting import Row, emit, in_own_process, interpreter
+from benchmarks.reporting import Row, emit, in_own_process
 from benchmarks.scale import until
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
@@ -130,7 +130,6 @@ async def _one_size(nodes: int, pods: int) -> Row:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(daemon_reconciler, "STALE_SECONDS", 3600.0)
         await _measure_events(cluster, row)
-    row["python"] = interpreter()
     return row
 
 

@@ -24,7 +24,7 @@ from benchmarks.api import MERGE, BareRequest
 from benchmarks.cluster import SERVERS, Cluster, ManagerBench, Usage, hollow_cluster
 from benchmarks.latency import ResultLoad
 from benchmarks.process import Measured, until_at_rest
-from benchmarks.reporting import Row, emit, interpreter, machine_speed, progress
+from benchmarks.reporting import Row, emit, machine_speed, progress
 
 REST_SECONDS = 300.0
 SEEN_SECONDS = 1.0
@@ -308,7 +308,6 @@ class _ManagerRun:
             "slow_steps": manager.slow_steps,
             "writes": dict(sorted(writes.items())),
             "cpu_ms_per_pod_write": round(cpu / pod_writes * 1000, 2) if pod_writes else None,
-            "python": interpreter(),
         }
         for name in SERVERS:
             row[f"{name}_cpu_s"] = round(after.cpu_seconds[name] - before.cpu_seconds[name], 2)

@@ -74,10 +74,6 @@ async def in_own_process(module: str, *arguments: int) -> Row:
     return row
 
 
-def interpreter() -> str:
-    return f"{platform.python_implementation()} {platform.python_version()}"
-
-
 def percentile(values: list[float], share: float) -> float:
     """The value below which `share` of `values` lie."""
     ordered = sorted(values)
@@ -100,7 +96,7 @@ def machine_speed() -> Row:
     busy = 1 - (time.process_time() - cpu) / (time.perf_counter() - wall)
     return {
         "benchmark": "machine",
-        "python": interpreter(),
+        "python": platform.python_version(),
         "python_loop_ns": round(loop_ns, 1),
         "json_mb_per_second": round(decode_mb),
         "taken_by_others": round(max(busy, 0.0), 2),

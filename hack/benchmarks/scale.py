@@ -20,7 +20,8 @@ from support.hollow import ANNOTATION, LABEL, node_name, pod_ip, pod_name
 from support.hollow import pod_object as hollow_pod
 
 from benchmarks import hollow, procfs
-from benchmarks.reporting import Row, emit, in_own_process, interpreter, machine_speed
+from benchmarks.process import until_at_rest
+from benchmarks.reporting import Row, emit, in_own_process, machine_speed
 from kruise_probe.api.errors import Status, error_of
 from kruise_probe.api.meta import (
     EventType,
@@ -40,8 +41,6 @@ from kruise_probe.runtime.process import tune_garbage_collector
 from kruise_probe.serving.health import Checks
 
 T = TypeVar("T", bound=KubeObject)
-
-QUIET_SECONDS = 1.0
 
 
 class _Served(Generic[T]):
@@ -261,7 +260,7 @@ async def _one_size(nodes: int, pods: int) -> Row:
         tasks.append(group.create_task(manager.lead()))
         await until(lambda: client.writes["nodepodprobes"] >= nodes)
         row["planned_wall_s"] = round(time.perf_counter() - wall, 2)
-        await _quiet()
+        _ = await until_at_rest(os.getpid(), seconds=1.0, give_up_seconds=60.0)
         row["planned_cpu_s"] = round(time.process_time() - cpu, 2)
         row["us_per_pod"] = round((time.process_time() - cpu) / pods * 1e6, 1)
         row["mb"] = round(procfs.resident_mb(os.getpid()) - before, 1)
@@ -269,7 +268,6 @@ async def _one_size(nodes: int, pods: int) -> Row:
         row["writes"] = dict(client.writes)
         for task in tasks:
             task.cancel()
-    row["python"] = interpreter()
     return row
 
 
@@ -279,15 +277,6 @@ async def until(holds: Callable[[], bool]) -> None:
     while not seen:
         await asyncio.sleep(0)
         seen = holds()
-
-
-async def _quiet() -> None:
-    """Waits until this process has used almost no CPU for a second."""
-    idle = False
-    while not idle:
-        used = time.process_time()
-        await asyncio.sleep(QUIET_SECONDS)
-        idle = time.process_time() - used < 0.03
 
 
 async def measure(sizes: tuple[tuple[int, int], ...]) -> list[Row]:
