@@ -52,7 +52,7 @@ FIRST_BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
 """Results wait at most this long once the API server is back; kubelet retries its node status as often."""
 
-MAX_PAUSE_SECONDS: Final = 2.0
+MAX_PAUSE_SECONDS: Final = 5.0
 """Longest pause after a write. A write over a slow link takes long, but does not hold up the API server."""
 
 REFRESH_STAGGER: Final = 0.05

@@ -214,6 +214,7 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
         ):
             await others.attack()
             await cluster.attack(size)
+            print_line(f"all markers of the attackers exist; {size.seconds} s follow")
             windows = await measured_windows(size.seconds)
             await others.until_all_attacked()
             await until_changed(daemon, changes, since=uptime_seconds())

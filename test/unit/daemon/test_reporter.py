@@ -120,9 +120,9 @@ async def test_one_write_at_a_time_then_a_pause_then_the_newest_content(
         for result in (BAD, OK, BAD):
             node.probers.answer(result)
             await asyncio.sleep(1)
-        await asyncio.sleep(6)
+        await asyncio.sleep(7)
         assert node.api.state() == "Failed"
-        assert gaps(write_times(node))[-1] == pytest.approx(3.0 + 2.0, abs=0.1)
+        assert gaps(write_times(node))[-1] == pytest.approx(3.0 + 3.0, abs=0.1)
 
 
 async def test_first_change_of_a_message_is_written_at_once_and_further_ones_wait(
