@@ -11,6 +11,7 @@ from benchmarks import daemon as daemon_bench
 from benchmarks import events as events_bench
 from benchmarks import manager as manager_bench
 from benchmarks import scale as scale_bench
+from benchmarks import server as server_bench
 from benchmarks.cluster import ManagerBench
 from benchmarks.reporting import Row, medians, progress, table
 
@@ -172,6 +173,24 @@ def scale(
     """The manager's caches and planner in one process without an API server: growth with nodes and pods."""
     _repeat(runs, lambda: scale_bench.measure(sizes))
     _repeat(runs, lambda: events_bench.measure(event_sizes))
+
+
+@main.command()
+@click.option("--base", default="HEAD", help="Revision of Git to compare with.")
+@click.option(
+    "--pods",
+    "sizes",
+    type=int,
+    multiple=True,
+    default=(110, 30),
+    help="Pods in the NodePodProbe, with three probes each; repeat the option for several sizes.",
+)
+@click.option("--writes", default=20, help="Writes of a version in its turn.")
+@click.option("--turns", default=10, help="Turns of each version; a figure is their median.")
+def server(**options: Any) -> None:
+    """The API server's CPU for one changed result, and the bytes of a probe, beside another revision."""
+    bench = server_bench.ServerBench(**options)
+    table(asyncio.run(server_bench.measure(bench)))
 
 
 main(prog_name="hack/bench")
