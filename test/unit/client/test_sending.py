@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from structlog.testing import capture_logs
 from support.cases import cases
 from support.fake_transport import FakeTransport
 from support.metrics import counted
@@ -196,17 +197,24 @@ async def test_the_deadline_of_a_large_write_counts_from_its_last_progress(
     assert isinstance(writing.exception(), NoneType if answered_at else NoResponse)
 
 
-async def test_events_wait_while_a_large_write_is_slow(server: Server) -> None:
-    server.script = [None, OK]
-    with suppress(NoResponse):
+async def test_events_wait_for_the_large_writes_that_are_slow_then(server: Server) -> None:
+    server.script = [None, None, OK]
+    with capture_logs() as logs:
         async with asyncio.TaskGroup() as group:
             group.create_task(replace_large(server.client))
             await asyncio.sleep(2)
             group.create_task(server.client.create(EVENTS, b"{}", namespace="n"))
+            group.create_task(replace_large(server.client))
             await asyncio.sleep(2)
-            assert len(server.requests) == 1
+            assert len(server.requests) == 2
             server.connections[0].receive(OK)
-    assert [head.split()[0] for _, head in server.requests] == ["PUT", "POST"]
+            await asyncio.sleep(1)
+            assert [head.split()[0] for _, head in server.requests] == ["PUT", "PUT", "POST"]
+            server.script = [OK]
+            await replace_large(server.client)
+            await asyncio.sleep(2)
+            server.connections[1].receive(OK)
+    assert len(logs) == 1
 
 
 async def get(client: RestClient) -> None:
