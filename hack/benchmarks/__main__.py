@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from benchmarks import daemon as daemon_bench
-from benchmarks import events as events_bench
 from benchmarks import manager as manager_bench
 from benchmarks import scale as scale_bench
 from benchmarks import server as server_bench
@@ -154,25 +153,13 @@ def daemon(runs: int, cmd: str, **options: Any) -> None:
     multiple=True,
     nargs=2,
     type=int,
-    default=((50, 500), (200, 2000), (500, 5000), (2000, 20000), (5000, 150000)),
+    default=((500, 5000), (5000, 50000)),
     help="Nodes and pods; repeat the option for several sizes.",
 )
-@click.option(
-    "--events-at",
-    "event_sizes",
-    multiple=True,
-    nargs=2,
-    type=int,
-    default=((500, 5000), (5000, 50000)),
-    help="Nodes and pods for the cost of one event; repeat the option for several sizes.",
-)
 @runs_option
-def scale(
-    runs: int, sizes: tuple[tuple[int, int], ...], event_sizes: tuple[tuple[int, int], ...]
-) -> None:
-    """The manager's caches and planner in one process without an API server: growth with nodes and pods."""
+def scale(runs: int, sizes: tuple[tuple[int, int], ...]) -> None:
+    """The manager's caches, planner and reconcilers in one process without an API server: growth with nodes and pods."""
     _repeat(runs, lambda: scale_bench.measure(sizes))
-    _repeat(runs, lambda: events_bench.measure(event_sizes))
 
 
 @main.command()

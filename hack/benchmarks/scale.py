@@ -1,292 +1,205 @@
-"""The manager's informers, caches and reconcilers in one process without an API server.
+"""CPU of the manager in one process without an API server: until every node has a plan, and for one event of each kind.
 
-Lists are pages of bytes, so decoding is included. Each write is answered at once with the changed object. Each size runs
-in a process of its own.
+Each write is answered at once with the changed object. The work of these fakes does not count, but the decoding of lists does.
+The tenth event of each kind is measured until the manager is at rest. The nine events before it fill the caches. A figure is the least of the tenth and the four after it, as other work of the machine
+only adds to it. Each size runs in a process of its own. No work of other causes is measured: the first event waits until the
+resync of the new leader has ended, and no daemon becomes silent, for which the Leases of all nodes would be read.
 """
 
 import asyncio
-import json
-import os
 import sys
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
 
-import msgspec
+import pytest
 import structlog
-from support.hollow import ANNOTATION, LABEL, node_name, pod_ip, pod_name
-from support.hollow import pod_object as hollow_pod
+from support.builders import lease_wire, marker_wire, node_wire, pod_wire, probe_wire, state_wire
+from support.steps import Cluster
 
-from benchmarks import hollow, procfs
-from benchmarks.process import until_at_rest
 from benchmarks.reporting import Row, emit, in_own_process, machine_speed
-from kruise_probe.api.errors import Status, error_of
-from kruise_probe.api.meta import (
-    EventType,
-    KubeObject,
-    ListPage,
-    NamespacedName,
-    Resource,
-    WatchEvent,
-    run_steps,
-)
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.client.config import ClusterConfig
-from kruise_probe.controllers.product import build
-from kruise_probe.controllers.state import ManagerOptions
-from kruise_probe.manager.manager import Manager
+from kruise_probe.controllers import daemon_reconciler
 from kruise_probe.runtime.process import tune_garbage_collector
-from kruise_probe.serving.health import Checks
 
-T = TypeVar("T", bound=KubeObject)
+WARM = 9
+MEASURED = 5
+EVENTS = WARM + MEASURED
+MAX_RATIO = 1.3
+"""Of the figures of a size to those of the first."""
+TEAM = 50
+"""Pods that the marker of a team selects. Each team has one event of each kind."""
+BETWEEN_SECONDS = 0.3
+REST_SECONDS = 2.0
+"""Longer than the pause between two updates of a marker's status."""
 
+IDLE_MICROSECONDS = 1000
+"""Of a rest in which nothing is left to do."""
 
-class _Served(Generic[T]):
-    """A ListerWatcher: pages of bytes once, then whatever `send` is given."""
-
-    def __init__(
-        self,
-        resource: Resource[T],
-        objects: list[bytes],
-    ) -> None:
-        self._resource = resource
-        self._objects = objects
-        self._events: asyncio.Queue[WatchEvent[T]] = asyncio.Queue()
-
-    async def list_page(
-        self, *, limit: int, continue_token: str, resource_version: str
-    ) -> ListPage[T]:
-        start = int(continue_token or 0)
-        end = start + (limit or len(self._objects))
-        page = (
-            b'{"kind":"%sList","metadata":{"resourceVersion":"1","continue":"%s"},"items":[%s]}'
-            % (
-                self._resource.kind.encode(),
-                str(end).encode() if end < len(self._objects) else b"",
-                b",".join(self._objects[start:end]),
-            )
-        )
-        await asyncio.sleep(0)
-        return await run_steps(self._resource.decode_list(page))
-
-    @asynccontextmanager
-    async def watch(
-        self, *, resource_version: str, timeout_seconds: int, send_initial_events: bool
-    ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
-        if send_initial_events:
-            raise error_of(422, Status(message="pages only"), request="watch")
-        yield self._sent()
-
-    async def _sent(self) -> AsyncIterator[WatchEvent[T]]:
-        while True:
-            yield await self._events.get()
-
-    def send(self, kind: EventType, obj: T) -> None:
-        self._events.put_nowait(WatchEvent(kind, obj, obj.resource_version))
+FINALIZER = "kruise.io/node-pod-probe-cleanup"
 
 
-class _Client:
-    """Answers each write with the changed object."""
-
-    def __init__(
-        self, pods: dict[str, bytes], probes: _Served[Any], marker: dict[str, Any]
-    ) -> None:
-        self.writes: Counter[str] = Counter()
-        self._pods = pods
-        self._probes = probes
-        self._marker = marker
-        self._version = 10_000_000
-
-    async def create(
-        self,
-        resource: Resource[Any],
-        body: bytes,
-        *,
-        namespace: str = "",
-    ) -> Any:
-        self.writes[resource.plural] += 1
-        wire = msgspec.json.decode(body)
-        wire["metadata"] |= {
-            "uid": wire["metadata"]["name"],
-            **self._stamp(),
-        }
-        obj = resource.decode(msgspec.json.encode(wire))
-        if resource is NODE_POD_PROBES:
-            self._probes.send(EventType.ADDED, obj)
-        await asyncio.sleep(0)
-        return obj
-
-    async def patch(self, resource: Any, key: NamespacedName, body: bytes, **_: Any) -> Any:
-        self.writes[resource.plural] += 1
-        await asyncio.sleep(0)
-        patch = msgspec.json.decode(body)
-        if resource is PODS:
-            return PODS.decode(self._patched_pod(key.name, patch))
-        self._marker["metadata"] |= patch.get("metadata", {}) | self._stamp()
-        self._marker["status"] = patch.get("status", self._marker.get("status"))
-        return resource.decode(msgspec.json.encode(self._marker))
-
-    def _patched_pod(
-        self,
-        name: str,
-        patch: dict[str, Any],
-    ) -> bytes:
-        pod = msgspec.json.decode(self._pods[name])
-        for field in ("labels", "annotations"):
-            pod["metadata"][field] |= patch["metadata"].get(field, {})
-        pod["metadata"] |= self._stamp()
-        conditions = {condition["type"]: condition for condition in pod["status"]["conditions"]}
-        for condition in patch.get("status", {}).get("conditions", ()):
-            conditions[condition["type"]] = conditions.get(condition["type"], {}) | condition
-        pod["status"]["conditions"] = list(conditions.values())
-        return msgspec.json.encode(pod)
-
-    async def delete(
-        self,
-        resource: Resource[Any],
-        key: NamespacedName,
-        *,
-        uid: str = "",
-    ) -> None:
-        self.writes[resource.plural] += 1
-
-    def _stamp(self) -> dict[str, Any]:
-        self._version += 1
-        return {"resourceVersion": str(self._version), "generation": 1}
+def _pod(number: int, nodes: int) -> dict[str, Any]:
+    labels = {"app": "web"}
+    if number < EVENTS * TEAM:
+        labels["team"] = f"team-{number // TEAM}"
+    return pod_wire(f"web-{number}", node=f"node-{number % nodes}", labels=labels)
 
 
-def _stored_pod() -> dict[str, Any]:
-    """A pod with placeholders, as the API server stores it after the first results."""
-    pod = hollow_pod(
-        "@name@",
-        node="@node@",
-        ip="@ip@",
-        at=hollow.STAMP,
-        padding_bytes=2_000,
+def _team(number: int) -> dict[str, Any]:
+    return marker_wire(
+        f"team-{number}",
+        probes=[probe_wire(condition=f"example.com/team-{number}")],
+        selector={"matchLabels": {"team": f"team-{number}"}},
+        finalizers=[FINALIZER],
     )
-    pod["metadata"] |= {
-        "namespace": hollow.NAMESPACE,
-        "uid": "@uid@",
-        "resourceVersion": "@version@",
-        "creationTimestamp": hollow.STAMP,
-        "labels": {"app": "web", LABEL: "good"},
-        "annotations": {ANNOTATION: "-1"},
-        "managedFields": [
-            {"manager": "kubelet", "operation": "Update", "fieldsV1": _fields(pod)},
-        ],
-    }
-    pod["status"]["conditions"] += [
-        {
-            "type": hollow.condition_type(name),
-            "status": "True",
-            "lastProbeTime": hollow.STAMP,
-            "lastTransitionTime": hollow.STAMP,
-            "message": f"{name}: succeeded",
-        }
-        for name in hollow.PROBES
-    ]
-    return pod
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    """Roughly the managedFields of an object."""
-    if isinstance(value, dict):
-        return {f"f:{key}": _fields(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return {f"k:{number}": _fields(item) for number, item in enumerate(value)}
-    return {}
+def _cluster(nodes: int, pods: int) -> Cluster:
+    cluster = Cluster()
+    for number in range(nodes):
+        cluster.put(NODES, node_wire(f"node-{number}"))
+    for number in range(pods):
+        cluster.put(PODS, _pod(number, nodes))
+    everywhere = marker_wire("all", selector={"matchLabels": {"app": "web"}})
+    cluster.put(MARKERS, everywhere)
+    for number in range(EVENTS):
+        cluster.put(MARKERS, _team(number))
+    return cluster
 
 
-def _pods(count: int, nodes: int) -> dict[str, bytes]:
-    """Bytes of pods by name. To encode each would take longer than the benchmark."""
-    pattern = msgspec.json.encode(_stored_pod())
-    made: dict[str, bytes] = {}
-    for number in range(count):
-        name = pod_name(number)
-        made[name] = (
-            pattern.replace(b"@name@", name.encode())
-            .replace(b"@uid@", f"6d1c0d3e-0000-4000-8000-{number:012d}".encode())
-            .replace(b"@version@", b"%d" % (1_000_000 + number))
-            .replace(b"@node@", node_name(number % nodes).encode())
-            .replace(b"@ip@", pod_ip(number).encode())
-        )
-    return made
+def _put_results(cluster: Cluster) -> None:
+    """As the daemons of the teams' nodes would."""
+    reports = cluster.served[NODE_POD_PROBES.plural].wires
+    for key in list(reports)[: EVENTS * TEAM]:
+        statuses: list[dict[str, Any]] = []
+        for entry in reports[key]["spec"]["podProbes"]:
+            status = {field: entry[field] for field in ("name", "namespace", "uid")}
+            status["probeStates"] = [state_wire(probe["name"]) for probe in entry["probes"]]
+            statuses.append(status)
+        cluster.put(NODE_POD_PROBES, reports[key] | {"status": {"podProbeStatuses": statuses}})
+
+
+def _renew(cluster: Cluster, number: int) -> None:
+    renewed = f"2026-01-01T00:00:{number:02}.000000Z"
+    cluster.put(LEASES, lease_wire("node-0", renewed=renewed))
+
+
+def _edit(cluster: Cluster, number: int) -> None:
+    key = NamespacedName("default", f"team-{number}")
+    marker = cluster.served[MARKERS.plural].wires[key]
+    marker["spec"]["probes"][0]["probe"]["periodSeconds"] = 77
+    marker["metadata"]["generation"] += 1
+    cluster.put(MARKERS, marker)
+
+
+def _relabel(cluster: Cluster, number: int) -> None:
+    """The pod leaves its team."""
+    key = NamespacedName("default", f"web-{number * TEAM}")
+    pod = cluster.served[PODS.plural].wires[key]
+    pod["metadata"]["labels"]["team"] = "none"
+    cluster.put(PODS, pod)
+
+
+def _delete(cluster: Cluster, number: int) -> None:
+    cluster.remove(MARKERS, f"team-{number}", "default")
+
+
+KINDS: dict[str, Callable[[Cluster, int], None]] = {
+    "lease": _renew,
+    "marker_edit": _edit,
+    "pod_label": _relabel,
+    "marker_deletion": _delete,
+}
+
+
+async def _cost_of(cluster: Cluster, event: Callable[[], None]) -> int:
+    """Microseconds, without those of the fakes."""
+    with cluster.steps.measured():
+        event()
+        await asyncio.sleep(REST_SECONDS)
+    return round(cluster.steps.total_seconds * 1e6)
 
 
 async def _one_size(nodes: int, pods: int) -> Row:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    marker = hollow.marker(period_seconds=10)
-    marker["metadata"] |= {
-        "namespace": hollow.NAMESPACE,
-        "uid": "m",
-        "resourceVersion": "5",
-        "generation": 1,
-    }
-    pod_bytes = _pods(pods, nodes)
-    node_bytes = [
-        b'{"metadata":{"name":"%s","uid":"n%d","resourceVersion":"2"}}' % (node_name(n).encode(), n)
-        for n in range(nodes)
-    ]
-    served: dict[Resource[Any], _Served[Any]] = {
-        PODS: _Served(PODS, list(pod_bytes.values())),
-        NODES: _Served(NODES, node_bytes),
-        MARKERS: _Served(MARKERS, [msgspec.json.encode(marker)]),
-        NODE_POD_PROBES: _Served(NODE_POD_PROBES, []),
-        LEASES: _Served(LEASES, []),
-    }
+    cluster = _cluster(nodes, pods)
     tune_garbage_collector()
-    before = procfs.resident_mb(os.getpid())
-
-    client: Any = _Client(pod_bytes, served[NODE_POD_PROBES], marker)
-    manager = Manager(
-        ClusterConfig(server="http://127.0.0.1:1"),
-        name="benchmark",
-        ready=Checks(),
-        source=lambda resource, namespace: served[resource],
-        new_client=lambda **_: client,
-    )
-    informers = build(manager, ManagerOptions("kruise-system"))
     row: Row = {"benchmark": "scale", "nodes": nodes, "pods": pods}
-    cpu = time.process_time()
-    wall = time.perf_counter()
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each.run()) for each in (*manager.services, *informers)]
-        for informer in informers:
-            await informer.wait_for_sync()
-        row["list_cpu_s"] = round(time.process_time() - cpu, 2)
-        row["list_us_per_pod"] = round((time.process_time() - cpu) / pods * 1e6, 1)
-        tasks.append(group.create_task(manager.lead()))
-        await until(lambda: client.writes["nodepodprobes"] >= nodes)
-        row["planned_wall_s"] = round(time.perf_counter() - wall, 2)
-        _ = await until_at_rest(os.getpid(), seconds=1.0, give_up_seconds=60.0)
-        row["planned_cpu_s"] = round(time.process_time() - cpu, 2)
-        row["us_per_pod"] = round((time.process_time() - cpu) / pods * 1e6, 1)
-        row["mb"] = round(procfs.resident_mb(os.getpid()) - before, 1)
-        row["kb_per_pod"] = round(row["mb"] * 1024 / pods, 2)
-        row["writes"] = dict(client.writes)
-        for task in tasks:
-            task.cancel()
+    async with AsyncExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(daemon_reconciler, "STALE_SECONDS", 3600.0)
+        with cluster.steps.measured():
+            await stack.enter_async_context(cluster.running())
+            row["list_us_per_pod"] = _per_pod(cluster)
+            await _until(lambda: cluster.writes["NodePodProbe"] >= nodes)
+            row["planned_us_per_pod"] = _per_pod(cluster)
+        await _measure_events(cluster, row)
     return row
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Waits for something in this process: looks once in each pass of the loop."""
+def _per_pod(cluster: Cluster) -> float:
+    """Microseconds until now."""
+    pods = len(cluster.served[PODS.plural].wires)
+    return round(cluster.steps.total_seconds / pods * 1e6, 1)
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    """Look once in each pass of the loop."""
     seen = holds()
     while not seen:
         await asyncio.sleep(0)
         seen = holds()
 
 
+async def _measure_events(cluster: Cluster, row: Row) -> None:
+    await asyncio.sleep(REST_SECONDS)
+    _put_results(cluster)
+    row["idle_us"] = await _rest(cluster)
+    for kind, event in KINDS.items():
+        for number in range(WARM):
+            event(cluster, number)
+            await asyncio.sleep(BETWEEN_SECONDS)
+        await asyncio.sleep(REST_SECONDS)
+        costs = [
+            await _cost_of(cluster, partial(event, cluster, number))
+            for number in range(WARM, EVENTS)
+        ]
+        row[f"{kind}_us"] = min(costs)
+
+
+async def _rest(cluster: Cluster) -> int:
+    """Wait until the resync of the new leader ends. Return the microseconds of a rest."""
+    idle = IDLE_MICROSECONDS
+    while idle >= IDLE_MICROSECONDS:
+        idle = await _cost_of(cluster, lambda: None)
+    return idle
+
+
 async def measure(sizes: tuple[tuple[int, int], ...]) -> list[Row]:
-    rows: list[Row] = [machine_speed()]
+    """The speed of the machine, and a row for each size; from the second on with the ratios to the first.
+
+    Raises:
+        AssertionError: a ratio is over MAX_RATIO.
+    """
+    rows = [machine_speed()]
     emit(rows[0])
+    too_large: list[str] = []
     for nodes, pods in sizes:
-        rows.append(await in_own_process("benchmarks.scale", nodes, pods))
-        emit(rows[-1])
+        row = await in_own_process("benchmarks.scale", nodes, pods)
+        if len(rows) > 1:
+            for kind in KINDS:
+                ratio = round(row[f"{kind}_us"] / rows[1][f"{kind}_us"], 2)
+                row[f"{kind}_ratio"] = ratio
+                if ratio > MAX_RATIO:
+                    too_large.append(f"{kind} with {pods} pods: {ratio}")
+        rows.append(row)
+        emit(row)
+    assert not too_large, f"ratios over {MAX_RATIO}: {'; '.join(too_large)}"
     return rows
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(_one_size(int(sys.argv[1]), int(sys.argv[2])))))
+    emit(asyncio.run(_one_size(int(sys.argv[1]), int(sys.argv[2]))))

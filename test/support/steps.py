@@ -23,6 +23,7 @@ from kruise_probe.api.meta import (
     NamespacedName,
     Resource,
     WatchEvent,
+    run_steps,
 )
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time, utc_now
@@ -52,10 +53,16 @@ class Served(Generic[T]):
         self, *, limit: int, continue_token: str, resource_version: str
     ) -> ListPage[T]:
         with self._steps.fake():
-            objects = [self._decoded(wire) for wire in self.wires.values()]
+            page = msgspec.json.encode(
+                {
+                    "kind": f"{self.resource.kind}List",
+                    "metadata": {"resourceVersion": "1"},
+                    "items": list(self.wires.values()),
+                }
+            )
         self._events = asyncio.Queue()
         await asyncio.sleep(0)
-        return ListPage(objects, [], "1", "")
+        return await run_steps(self.resource.decode_list(page))
 
     @asynccontextmanager
     async def watch(
