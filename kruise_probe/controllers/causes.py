@@ -4,7 +4,6 @@ A verdict is a result of the current handler, Succeeded or Failed. A command tha
 state is Failed.
 """
 
-import re
 from typing import Final
 
 from kruise_probe.api.pods import Pod
@@ -33,22 +32,22 @@ CAUSES: Final = {
 }
 """By reason, in the order in which a marker reports them: what is wrong, and what to do."""
 
-_STUCK: Final = re.compile(rf"command timed out after [^(]*\({EXEC_STUCK}: ")
-
 
 def verdict_of(state: ContainerProbeState | None) -> tuple[bool, str]:
-    """Whether a state is a verdict; if not, its cause, or an empty string if no action is needed."""
+    """Whether a state is a verdict; if not, its cause, or an empty string if no action is needed.
+
+    The daemon begins a message without a verdict with the cause and a colon.
+    """
     if state is None:
         return False, ""
-    message = state.message or ""
-    if state.state == ProbeState.UNKNOWN:
-        reason = message.partition(":")[0]
-        if reason not in CAUSES:
-            reason = ""
-        return False, reason
-    if _STUCK.match(message):
+    reason = (state.message or "").partition(":")[0]
+    if state.state == ProbeState.FAILED and reason == EXEC_STUCK:
         return False, EXEC_STUCK
-    return state.state in (ProbeState.SUCCEEDED, ProbeState.FAILED), ""
+    if state.state in (ProbeState.SUCCEEDED, ProbeState.FAILED):
+        return True, ""
+    if state.state == ProbeState.UNKNOWN and reason in CAUSES:
+        return False, reason
+    return False, ""
 
 
 def cause_on(

@@ -115,6 +115,6 @@ def probe_result(result: ExecResult) -> ProbeResult:
 def stuck_message(message: str, period_seconds: float) -> str:
     """The message of a command that times out every time, with its longer period and what its author can do."""
     return normalise_message(
-        f"{message} (ExecStuck: the command times out every time; it now runs every {period_seconds:g} s; "
-        "make it faster, or raise timeoutSeconds; if it ends in time, end its child processes, or run an init process in the container)"
+        f"ExecStuck: {message} every time, so it runs every {period_seconds:g} s; make it faster, or raise timeoutSeconds; "
+        "if it ends in time, end its child processes, or run an init process in the container"
     )

@@ -22,7 +22,7 @@ MISSING = state_wire(state="Unknown", message="ExecImpossible: no such program")
 NO_PORT = state_wire(state="Unknown", message="PortNameUnknown: no port http")
 STUCK = state_wire(
     state="Failed",
-    message="command timed out after 1s (ExecStuck: the command times out every time)",
+    message="ExecStuck: command timed out after 1s every time",
 )
 STOPPED = state_wire(state="Unknown", message="ContainerNotRunning: it starts")
 HASH = entry_of(Probe(exec=ExecAction(("true",)))).hash
