@@ -95,6 +95,7 @@ class PodReconciler:
         self._recorder = recorder
         self._pacer = state.pacer
         self._roles = state.roles
+        self._fence = state.role_fence
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
         pod = self._state.pods.get(key)
@@ -155,9 +156,9 @@ class PodReconciler:
         """Send it, and record what the API server stored."""
         pod = write.pod
         key = pod.key
-        if write.sets and not self._roles.is_current(pod.namespace):
-            await self._roles.make_current(pod.namespace, self._client.list_page)
-            return Result(0.0 if self._roles.is_current(pod.namespace) else ROLE_SECONDS)
+        if write.sets and not self._fence.is_current(pod.namespace):
+            await self._fence.make_current(pod.namespace, self._client.list_page)
+            return Result(0.0 if self._fence.is_current(pod.namespace) else ROLE_SECONDS)
         self._state.writing[key] = loop_time()
         try:
             written, failure = await self._send(write)
@@ -308,7 +309,7 @@ class PodReconciler:
         """Write `changes` in one request; with marks in `sets` only to this version of the pod."""
         is_set = not sets.isdisjoint(changes.keys)
         if is_set:
-            self._roles.begin_set(pod)
+            self._fence.begin_set(pod)
         try:
             written = await self._client.patch(
                 PODS,
@@ -319,7 +320,7 @@ class PodReconciler:
             )
         except BaseException:
             if is_set:
-                self._roles.fail_set(pod)
+                self._fence.fail_set(pod)
             raise
         self._state.informers.pods.record_write(written)
         return written

@@ -4,28 +4,24 @@ No write of this manager makes two pods of a group carry the marks. A patch that
 
 - is sent only if the cache shows no other pod of the group that carries them,
 - and is conditional on the resourceVersion of the pod, so it has no effect once the pod has changed,
-- and while the cache may lack the effect of a set, no other pod of the group is set: until it shows a later version of that pod,
-  or, after a failure, for `LATE_SECONDS`. So a lost, delayed or repeated request does no harm.
-- The cache of a namespace must be as new as a list that began while this manager led, so it has what an old leader wrote.
+- and no pod of the group is set while the cache may lack the effect of a set of another one (`role_fence`).
 
 The removal of marks needs no such care. It counts once the cache shows it: by its response, or by an event.
 
 The state is on the pods: members and holders are computed from them again after a restart; only the order is lost.
 
-Source: no counterpart; optimistic concurrency as in client-go tools/leaderelection.
+Source: no counterpart.
 Differs: nothing.
 """
 
-import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from prometheus_client import Gauge, Histogram
 
-from kruise_probe.api.meta import ListPage, NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.resources import PODS
 from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.buckets import Buckets
@@ -34,6 +30,7 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.indexes import StatusChange
 from kruise_probe.controllers.marking import PodResults, why_unknown
 from kruise_probe.controllers.matching import Matching
+from kruise_probe.controllers.role_fence import RoleFence
 from kruise_probe.controllers.roles import (
     MAX_GROUP,
     WAITING_FOR_POD,
@@ -45,11 +42,7 @@ from kruise_probe.controllers.roles import (
     member_of,
     role_text,
 )
-from kruise_probe.informers.replica import Indexer, is_older
 from kruise_probe.runtime.recorder import ObjectReference
-
-LATE_SECONDS: Final = 30.0
-"""How long a failed request may still take effect: twice the Lease of its leader."""
 
 _handover_seconds: Final = Histogram(
     "kruise_probe_role_handover_seconds",
@@ -94,13 +87,6 @@ class GroupProblems(NamedTuple):
     ungrouped: int
 
 
-class _Floor(NamedTuple):
-    """The cache may lack the effect of a request until it shows this version of the pod, or until a loop time."""
-
-    version: str
-    until: float
-
-
 class _Group:
     """The pods that may hold one role.
 
@@ -128,7 +114,6 @@ class _Group:
 
 Look = Callable[[Pod], tuple[Claims, PodResults]]
 """Returns the claims on a pod, and its results."""
-ListPods = Callable[..., Coroutine[Any, Any, ListPage[Pod]]]
 
 
 class RoleGroups:
@@ -137,13 +122,13 @@ class RoleGroups:
     def __init__(
         self,
         *,
-        pods: Indexer[Pod],
+        fence: RoleFence,
         matching: Matching,
         look: Look,
         refusal_of: Callable[[str, NamespacedName], str],
         enqueue: Callable[[NamespacedName], None],
     ) -> None:
-        self._pods = pods
+        self._fence = fence
         self._matching = matching
         self._look = look
         self._refusal_of = refusal_of
@@ -158,10 +143,6 @@ class RoleGroups:
         self._order: dict[str, dict[str, int]] = {}
         """By uid and probe, the number of the event in which the state became Succeeded."""
         self._events = 0
-        self._floors: dict[str, _Floor] = {}
-        self._current: set[str] = set()
-        """The namespaces of which the cache is as new as a list that began while this manager led."""
-        self._listing: set[str] = set()
         _wait_seconds.set_function(self._longest_wait)
 
     def _longest_wait(self) -> float:
@@ -297,7 +278,7 @@ class RoleGroups:
 
     def forget(self, pod: Pod) -> None:
         """Remove a deleted pod: it carries nothing any more."""
-        self._floors.pop(pod.uid, None)
+        self._fence.forget(pod)
         self._order.pop(pod.uid, None)
         for role in [*self.of_pod.of(pod.uid)]:
             self._leave(role, pod.uid)
@@ -344,7 +325,7 @@ class RoleGroups:
             if carried(other, claim):
                 group.waiting = pod.key
                 waits = waits or self._why_waiting(role, other, claim)
-            elif self._is_unsettled(other):
+            elif self._fence.is_unsettled(other):
                 group.waiting = pod.key
                 is_unsettled = True
         return Role(
@@ -369,30 +350,12 @@ class RoleGroups:
             return ""
         return f"{WAITING_FOR_POD}{other.name} to lose {role_text(claim)}: {why}"
 
-    def _is_unsettled(self, pod: Pod) -> bool:
-        """Whether a set of `pod` may have, or take, an effect that the cache does not show."""
-        floor = self._floors.get(pod.uid)
-        if floor is None or loop_time() >= floor.until:
-            return False
-        return is_older(pod.resource_version, floor.version)
-
     def wake_waiting(self, pod: Pod) -> None:
         """A write of `pod` failed: enqueue the holders that wait for it, so that they say so."""
         for role in self.of_pod.of(pod.uid):
             waiting = self._groups[role].waiting
             if waiting is not None and waiting != pod.key:
                 self._enqueue(waiting)
-
-    def begin_set(self, pod: Pod) -> None:
-        """A set of `pod` is sent now, on condition of its version."""
-        later = str(int(pod.resource_version) + 1)
-        self._floors[pod.uid] = _Floor(later, math.inf)
-
-    def fail_set(self, pod: Pod) -> None:
-        """No response to it: it may take effect later."""
-        floor = self._floors.get(pod.uid)
-        if floor is not None:
-            self._floors[pod.uid] = floor._replace(until=loop_time() + LATE_SECONDS)
 
     def record_write(self, written: Pod, claims: Claims) -> None:
         """Record the response to a patch: which marks the pod carries now."""
@@ -424,48 +387,6 @@ class RoleGroups:
         if epoch is not None:
             text += f" (epoch {epoch})"
         return HolderChange(role.marker, text, old)
-
-    def is_current(self, namespace: str) -> bool:
-        """Whether the cache of the namespace has all that an old leader wrote."""
-        return namespace in self._current
-
-    async def make_current(self, namespace: str, list_pods: ListPods) -> None:
-        """List the pods of a namespace, and find out which versions the cache must show. Do nothing while that is in flight.
-
-        Raises:
-            KubeError: the list failed.
-        """
-        if namespace in self._listing:
-            return
-        self._listing.add(namespace)
-        try:
-            listed = await _list_versions(namespace, list_pods)
-        finally:
-            self._listing.discard(namespace)
-        is_complete = True
-        for key, (uid, version) in listed.items():
-            cached = self._pods.get(key)
-            if cached is None or cached.uid != uid:
-                is_complete = False
-            elif is_older(cached.resource_version, version):
-                self._floors[uid] = _Floor(version, math.inf)
-        if is_complete:
-            self._current.add(namespace)
-
-
-async def _list_versions(
-    namespace: str, list_pods: ListPods
-) -> dict[NamespacedName, tuple[str, str]]:
-    """The uid and the resourceVersion of each pod of a namespace."""
-    listed: dict[NamespacedName, tuple[str, str]] = {}
-    token = ""
-    while True:
-        page = await list_pods(PODS, namespace=namespace, continue_token=token)
-        for pod in page.items:
-            listed[pod.key] = (pod.uid, pod.resource_version)
-        token = page.continue_token
-        if not token:
-            return listed
 
 
 def _role_of(pod: Pod, claim: Claim) -> RoleId:

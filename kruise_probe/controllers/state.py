@@ -49,6 +49,7 @@ from kruise_probe.controllers.limits import (
 from kruise_probe.controllers.marking import PodResults, States, states_of_conditions
 from kruise_probe.controllers.matching import Considered, Matching
 from kruise_probe.controllers.queues import Queues
+from kruise_probe.controllers.role_fence import RoleFence
 from kruise_probe.controllers.role_groups import RoleGroups
 from kruise_probe.controllers.support import unsupported_on, unsupported_on_virtual_nodes
 from kruise_probe.controllers.writes import EVERY_MARKER, WritePacer
@@ -168,8 +169,9 @@ class State:
         self.pruned_fields: Collection[str] = ()
         """Those that the CRD of NodePodProbes drops, of probes; known before the first marker is indexed."""
         self._nodes = informers.nodes.lister
+        self.role_fence: Final = RoleFence(self.pods)
         self.roles: Final = RoleGroups(
-            pods=self.pods,
+            fence=self.role_fence,
             matching=self.matching,
             look=self._look,
             refusal_of=self.refusal_of,

@@ -14,6 +14,7 @@ from kruise_probe.api.times import parse_time
 from kruise_probe.controllers import role_groups, roles
 from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.marking import PodResults
+from kruise_probe.controllers.role_fence import RoleFence
 from kruise_probe.controllers.role_groups import RoleGroups
 from kruise_probe.controllers.roles import Member, Role, Standing
 
@@ -74,7 +75,7 @@ BROKEN = {
     "decide by one pod": (TWO_HOLDERS, decide_by_one_pod),
     "decide by wall clock": (NO_HOLDER, decide_by_wall_clock),
     "forget at restart": (RESTARTED, forget_at_restart),
-    "no wait for a lost response": (TWO_HOLDERS, replace(RoleGroups, "_is_unsettled", lambda *_: False)),
+    "no wait for a lost response": (TWO_HOLDERS, replace(RoleFence, "is_unsettled", lambda *_: False)),
 }  # fmt: skip
 """The oracle that fails, and how the product is broken."""
 

@@ -14,7 +14,7 @@ from support.wire import Json
 from kruise_probe.api.errors import Forbidden, NoResponse
 from kruise_probe.api.resources import PODS
 from kruise_probe.controllers.compiled import compile_marker
-from kruise_probe.controllers.role_groups import LATE_SECONDS
+from kruise_probe.controllers.role_fence import LATE_SECONDS
 
 PRIMARY, REPLICA = {"role": "primary"}, {"role": "replica"}
 DB = ("web-0", "web-1", "web-2")
