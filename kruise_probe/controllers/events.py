@@ -19,9 +19,9 @@ from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.backlog import Visit
 from kruise_probe.controllers.claims import claims_of
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.indexes import PodResultChange, ProbesChange, ResultsChange
 from kruise_probe.controllers.marking import stale_message_of
 from kruise_probe.controllers.matching import Considered
+from kruise_probe.controllers.node_index import PodResultChange, ProbesChange, ResultsChange
 from kruise_probe.controllers.relevance import (
     PodChange,
     change_of,

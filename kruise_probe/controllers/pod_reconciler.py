@@ -18,8 +18,8 @@ from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.claims import Claims, claims_of, marks_of
 from kruise_probe.controllers.foreign import ADMISSION, REMOVED, ForeignChange
-from kruise_probe.controllers.indexes import ResultsChange
 from kruise_probe.controllers.marking import Changes, marking
+from kruise_probe.controllers.node_index import ResultsChange
 from kruise_probe.controllers.role_groups import HolderChange
 from kruise_probe.controllers.roles import NO_ROLES, Roles, carried, marks_to_set, moves_role
 from kruise_probe.controllers.state import Refusals, State

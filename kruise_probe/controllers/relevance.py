@@ -22,9 +22,9 @@ class PodChange(NamedTuple):
     marks: bool
 
 
-_target = attrgetter("node", "deleting", "mirror", "initialized", "containers", "paused")
-_entry = attrgetter("ip", "started")
-_marks = attrgetter("exit_codes", "readiness_gates", "owned", "merged")
+_read_for_both = attrgetter("node", "deleting", "mirror", "initialized", "containers", "paused")
+_read_for_entry = attrgetter("ip", "started")
+_read_for_marks = attrgetter("exit_codes", "readiness_gates", "owned", "merged")
 
 
 def change_of(
@@ -33,10 +33,10 @@ def change_of(
     claims: Claims,
 ) -> PodChange:
     """`claims` are those of both versions."""
-    if _target(old) != _target(new) or _end(old) != _end(new):
+    if _read_for_both(old) != _read_for_both(new) or _end(old) != _end(new):
         return PodChange(entry=True, marks=True)
-    entry = _entry(old) != _entry(new)
-    if _marks(old) != _marks(new):
+    entry = _read_for_entry(old) != _read_for_entry(new)
+    if _read_for_marks(old) != _read_for_marks(new):
         return PodChange(entry, marks=True)
     changed = changed_values(old, new)
     is_decided_on = (

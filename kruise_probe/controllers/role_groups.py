@@ -27,9 +27,9 @@ from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.buckets import Buckets
 from kruise_probe.controllers.claims import Claim, Claims
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.indexes import StatusChange
 from kruise_probe.controllers.marking import PodResults, why_unknown
 from kruise_probe.controllers.matching import Matching
+from kruise_probe.controllers.node_index import StatusChange
 from kruise_probe.controllers.role_fence import RoleFence
 from kruise_probe.controllers.roles import (
     MAX_GROUP,

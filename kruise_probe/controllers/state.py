@@ -33,11 +33,6 @@ from kruise_probe.controllers.foreign import (
     ForeignChanges,
     foreign_changes,
 )
-from kruise_probe.controllers.indexes import (
-    EndingMarkers,
-    MarkedPods,
-    NodePodProbeIndex,
-)
 from kruise_probe.controllers.limits import (
     NOTHING_LEFT_OUT,
     LeftOut,
@@ -46,8 +41,10 @@ from kruise_probe.controllers.limits import (
     may_leave_out,
     reported_without_room,
 )
+from kruise_probe.controllers.marked_pods import EndingMarkers, MarkedPods
 from kruise_probe.controllers.marking import PodResults, States, states_of_conditions
 from kruise_probe.controllers.matching import Considered, Matching
+from kruise_probe.controllers.node_index import NodePodProbeIndex
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.role_fence import RoleFence
 from kruise_probe.controllers.role_groups import RoleGroups

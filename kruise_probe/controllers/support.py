@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import CRITERIA, ContainerProbeState, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker, CompiledProbe
-from kruise_probe.controllers.indexes import NodeView
 from kruise_probe.controllers.limits import FIELD_NOT_SUPPORTED, FIELD_PRUNED, LeftOut
+from kruise_probe.controllers.node_index import NodeView
 
 
 def unsupported_on(

@@ -33,8 +33,8 @@ from kruise_probe.api.pods import Mark, Pod, PodCondition
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.controllers.claims import Claims
-from kruise_probe.controllers.indexes import PodResultChange, ResultsChange
 from kruise_probe.controllers.marking import Changes, same_condition
+from kruise_probe.controllers.node_index import PodResultChange, ResultsChange
 
 MESSAGE_BURST: Final = 3
 """Burst of writes that change only messages and annotations from messages; then one per `--message-update-interval`."""

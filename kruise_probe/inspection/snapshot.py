@@ -22,8 +22,8 @@ from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.daemon_leases import is_outlived, silence
-from kruise_probe.controllers.indexes import NodePodProbeIndex
 from kruise_probe.controllers.matching import Matching
+from kruise_probe.controllers.node_index import NodePodProbeIndex
 from kruise_probe.controllers.roles import carried
 from kruise_probe.inspection.seen_pods import SeenPod
 

@@ -27,7 +27,7 @@ from kruise_probe.controllers import daemon_leases, marking
 from kruise_probe.controllers import marker_reconciler as markers
 from kruise_probe.controllers import node_reconciler as nodes
 from kruise_probe.controllers.events import NodePodProbeEvents, PodEvents
-from kruise_probe.controllers.indexes import NodePodProbeIndex
+from kruise_probe.controllers.node_index import NodePodProbeIndex
 from kruise_probe.daemon import supervisor
 from kruise_probe.informers.reflector import Reflector
 from kruise_probe.manager.leader_election import LeaderElector
