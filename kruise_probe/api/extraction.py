@@ -195,18 +195,28 @@ def extract(message: str, pattern: str) -> str | None:
         return text.strip().partition("\n")[0].rstrip() or None
     compiled = _patterns[pattern]
     match = compiled.search(text.encode())
-    value = match[1 if compiled.groups else 0] if match is not None else None
+    if match is None:
+        return None
+    value = match[min(compiled.groups, 1)]
+    if value is None:  # the group is in a branch that did not match
+        return None
     try:
-        return value.decode() if value is not None else None
+        return value.decode()
     except UnicodeDecodeError:  # `\C` matches a part of a character
         return None
 
 
 def value_of(mark: Mark, wanted: FromMessage, message: str) -> str | None:
     """Extract the value of a label or annotation; None if the message has no valid one."""
-    value = None if wanted.over_limit else extract(message, wanted.pattern)
+    if wanted.over_limit:
+        return None
+    value = extract(message, wanted.pattern)
     if value is None or len(value.encode()) > MAX_VALUE_BYTES:
         return None
     if mark.field == "labels":
-        return None if label_value_error(value) else value
-    return None if annotation_value_error(mark.name, value) else value
+        error = label_value_error(value)
+    else:
+        error = annotation_value_error(mark.name, value)
+    if error:
+        return None
+    return value

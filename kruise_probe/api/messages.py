@@ -66,16 +66,19 @@ def command_message(exit_code: int, stdout: bytes, stderr: bytes) -> str:
     """
     if exit_code == 0:
         return normalise_message(stdout)
-    outputs = [text for text in map(_shown, (stderr, stdout)) if text]
-    if not outputs:
-        signal = f" (signal {exit_code - 128})" if 128 < exit_code < 160 else ""
-        return f"exit code {exit_code}{signal}"
-    room = MAX_MESSAGE_BYTES - len("\n") * (len(outputs) - 1)
-    sizes = [len(text.encode()) for text in outputs]
-    return "\n".join(
-        _both_ends(text, max(room // len(outputs), room - (sum(sizes) - size)))
-        for text, size in zip(outputs, sizes, strict=True)
-    )
+    first = _shown(stderr)
+    second = _shown(stdout)
+    if first and second:
+        room = MAX_MESSAGE_BYTES - len("\n")
+        of_first = max(room // 2, room - len(second.encode()))
+        of_second = max(room // 2, room - len(first.encode()))
+        return f"{_both_ends(first, of_first)}\n{_both_ends(second, of_second)}"
+    if first or second:
+        return _both_ends(first or second, MAX_MESSAGE_BYTES)
+    message = f"exit code {exit_code}"
+    if 128 < exit_code < 160:
+        message += f" (signal {exit_code - 128})"
+    return message
 
 
 def body_text(body: bytes | bytearray) -> str:
@@ -113,7 +116,9 @@ def _shown(output: bytes | str) -> str:
         output = output[:_END_BYTES] + output[-_END_BYTES:]
     text = output.decode(errors="replace")
     if not (text.isascii() and text.isprintable()):
-        text = _CONTROL.sub("", _BLANK.sub(" ", _LINE_END.sub("\n", text)))
+        text = _LINE_END.sub("\n", text)
+        text = _BLANK.sub(" ", text)
+        text = _CONTROL.sub("", text)
     return text.strip()
 
 
@@ -139,7 +144,8 @@ def _both_ends(text: str, size: int) -> str:
         return text
     head = (size - _CUT_BYTES) // 2
     tail = size - _CUT_BYTES - head
-    return f"{_head(text, head)}{_CUT}{encoded[-tail:].decode(errors='ignore')}"
+    end = encoded[-tail:].decode(errors="ignore")
+    return f"{_head(text, head)}{_CUT}{end}"
 
 
 def duration(seconds: float) -> str:
@@ -148,4 +154,6 @@ def duration(seconds: float) -> str:
     hours, minutes = divmod(int(minutes), 60)
     if hours:
         return f"{hours}h{minutes}m{rest:g}s"
-    return f"{minutes}m{rest:g}s" if minutes else f"{rest:g}s"
+    if minutes:
+        return f"{minutes}m{rest:g}s"
+    return f"{rest:g}s"

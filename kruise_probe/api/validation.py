@@ -64,11 +64,11 @@ def clamp_timeout(entry: PodContainerProbe) -> PodContainerProbe:
 
 def fields_without_effect(spec: PodProbeMarkerSpec) -> tuple[str, ...]:
     """Paths of allowed fields without effect: kubelet uses them to restart containers, kruise-probe restarts none."""
-    return tuple(
-        f"spec.probes[{index}].probe.terminationGracePeriodSeconds"
-        for index, probe in enumerate(spec.probes)
-        if probe.probe.termination_grace_period_seconds
-    )
+    found = []
+    for index, probe in enumerate(spec.probes):
+        if probe.probe.termination_grace_period_seconds:
+            found.append(f"spec.probes[{index}].probe.terminationGracePeriodSeconds")
+    return tuple(found)
 
 
 def _selector_keys(spec: PodProbeMarkerSpec) -> frozenset[str]:

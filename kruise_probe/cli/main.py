@@ -250,8 +250,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # As kubectl. In a pipe, Windows has an encoding without many letters that messages may have.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    code = run(sys.argv[1:] if arguments is None else arguments, os.environ)
-    sys.exit(code if _all_written() else code or EXIT_FAILURE)
+    if arguments is None:
+        arguments = sys.argv[1:]
+    code = run(arguments, os.environ)
+    if not _all_written():
+        code = code or EXIT_FAILURE
+    sys.exit(code)
 
 
 def complete_for_kubectl() -> None:

@@ -87,7 +87,8 @@ class Dialer:
         if url.username is not None:
             user = unquote(url.username)
             password = unquote(url.password or "")
-            encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+            pair = f"{user}:{password}"
+            encoded = base64.b64encode(pair.encode()).decode()
             self.proxy_authorization = f"Proxy-Authorization: Basic {encoded}\r\n"
 
     async def dial(self) -> HttpConnection:
@@ -99,9 +100,8 @@ class Dialer:
         """
         peer = self._proxy or self.server
         addresses = await _resolve(peer)
-        self._failed_at = {
-            address: at for address, at in self._failed_at.items() if address in addresses
-        }
+        for gone in self._failed_at.keys() - addresses:
+            del self._failed_at[gone]
         if len(addresses) == 1:
             return await self._open(HttpConnection(), peer, addresses[0])
         return await self._race(peer, in_turns(addresses, self._failed_at))

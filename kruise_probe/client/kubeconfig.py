@@ -22,6 +22,7 @@ from kubernetes.config.kube_config import (  # type: ignore[attr-defined]  # not
     _cleanup_temp_files,
 )
 
+from kruise_probe.api.meta import without_nulls
 from kruise_probe.client.cluster_config import NO_OVERRIDES, ClusterConfig, ConfigOverrides
 from kruise_probe.client.credentials import AuthInfo, ConfigError, Credentials, tls_context
 
@@ -38,18 +39,18 @@ class _NamedEntry(msgspec.Struct):
     """An entry of one of the lists."""
 
     name: str
-    cluster: _Entry | None = None
-    context: _Entry | None = None
-    user: _Entry | None = None
+    cluster: _Entry = {}
+    context: _Entry = {}
+    user: _Entry = {}
 
 
 class _File(msgspec.Struct, rename={"current": "current-context"}):
     """A kubeconfig as it is written."""
 
-    current: str | None = None
-    clusters: tuple[_NamedEntry, ...] | None = None
-    contexts: tuple[_NamedEntry, ...] | None = None
-    users: tuple[_NamedEntry, ...] | None = None
+    current: str = ""
+    clusters: tuple[_NamedEntry, ...] = ()
+    contexts: tuple[_NamedEntry, ...] = ()
+    users: tuple[_NamedEntry, ...] = ()
 
 
 class _Merged:
@@ -61,10 +62,11 @@ class _Merged:
 
     def add(self, file: _File, folder: Path) -> None:
         """Add what is in a file of this folder."""
-        self.current = self.current or file.current or ""
+        self.current = self.current or file.current
         for kind, entries in self.entries.items():
-            for named in getattr(file, f"{kind}s") or ():
-                entry = getattr(named, kind) or {}
+            named: _NamedEntry
+            for named in getattr(file, f"{kind}s"):
+                entry = getattr(named, kind)
                 entries.setdefault(named.name, _absolute(entry, folder))
 
 
@@ -137,7 +139,8 @@ def _read_files(paths: str, where: str) -> _Merged:
 
 def _read_file(path: Path, where: str) -> _File:
     try:
-        return msgspec.yaml.decode(path.read_bytes(), type=_File)
+        plain = msgspec.yaml.decode(path.read_bytes())
+        return msgspec.convert(without_nulls(plain), _File)
     except OSError as error:
         raise ConfigError(
             f"{where}: cannot be read ({error.strerror}); make it readable for this user"

@@ -78,7 +78,11 @@ class Request(NamedTuple):
         if found is None:
             return f"{self.method} {path}"
         namespace, plural, name, subresource = found.groups("")
-        resource = f"{plural}/{subresource}" if subresource else plural
-        if not name:
-            return f"{self.method} {resource}{f' in {namespace}' if namespace else ''}"
-        return f"{self.method} {resource} {NamespacedName(namespace, name)}"
+        text = f"{self.method} {plural}"
+        if subresource:
+            text += f"/{subresource}"
+        if name:
+            return f"{text} {NamespacedName(namespace, name)}"
+        if namespace:
+            return f"{text} in {namespace}"
+        return text

@@ -50,8 +50,9 @@ def _api_error(response: Response, request: Request, retry_after: float | None) 
     try:
         status = _status_decoder.decode(response.body)
     except DECODE_ERRORS:
-        text = " ".join(response.body[:400].decode(errors="replace").split())
-        status = Status(message=text[:200] or None)
+        start = response.body[:400].decode(errors="replace")
+        one_line = " ".join(start.split())
+        status = Status(message=one_line[:200] or None)
     return error_of(response.status, status, request=str(request), retry_after_seconds=retry_after)
 
 

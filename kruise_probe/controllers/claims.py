@@ -253,8 +253,10 @@ def _without_names_of(owners: Mapping[Mark, Claim], claim: Claim) -> Claim:
         return claim
     wanted: dict[str, Wanted] = {}
     for state, values in claim.wanted.items():
-        free = values.keys() - owners.keys()
-        wanted[state] = {mark: value for mark, value in values.items() if mark in free}
+        free = {**values}
+        for mark in owners.keys() & values.keys():
+            del free[mark]
+        wanted[state] = free
     return claim._replace(wanted=wanted)
 
 

@@ -23,7 +23,7 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import loop_time
-from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.api.v1alpha1 import PodProbeStatus, ProbeState
 from kruise_probe.controllers.buckets import Buckets
 from kruise_probe.controllers.claims import Claim, Claims
 from kruise_probe.controllers.compiled import CompiledMarker
@@ -179,18 +179,15 @@ class RoleGroups:
         """Record which states one event changed to Succeeded. What becomes Succeeded in one event has the same order."""
         self._events += 1
         for before, after in changes:
-            known: dict[str, str] = {}
-            if before is not None:
-                known = {state.name: state.state for state in before.probe_states}
-                if after is None:
-                    self._order.pop(before.uid, None)
             if after is None:
+                if before is not None:
+                    self._order.pop(before.uid, None)
                 continue
-            for state in after.probe_states:
-                marker = NamespacedName(after.namespace, ProbeName.parse(state.name).marker)
-                is_new = state.state == ProbeState.SUCCEEDED != known.get(state.name)
-                if is_new and marker in self.markers:
-                    self._order.setdefault(after.uid, {})[state.name] = self._events
+            for name in _succeeded(after) - _succeeded(before):
+                marker = NamespacedName(after.namespace, ProbeName.parse(name).marker)
+                if marker in self.markers:
+                    order = self._order.setdefault(after.uid, {})
+                    order[name] = self._events
 
     def roles_of(
         self,
@@ -387,6 +384,14 @@ class RoleGroups:
         if epoch is not None:
             text += f" (epoch {epoch})"
         return HolderChange(role.marker, text, old)
+
+
+def _succeeded(status: PodProbeStatus | None) -> set[str]:
+    """The names of the probes that are Succeeded."""
+    if status is None:
+        return set()
+    states = status.probe_states
+    return {state.name for state in states if state.state == ProbeState.SUCCEEDED}
 
 
 def _role_of(pod: Pod, claim: Claim) -> RoleId:

@@ -11,7 +11,7 @@ container and the hash of the probe decide whether a state still applies. Kruise
 """
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -71,7 +71,9 @@ def status_of(
         if states:
             status = PodProbeStatus(pod.name, pod.namespace, uid, tuple(states))
             statuses.append(status)
-    known = tuple(CRITERIA) if any(probe.entry.criteria for probe in desired.values()) else ()
+    known: tuple[str, ...] = ()
+    if any(probe.entry.criteria for probe in desired.values()):
+        known = tuple(CRITERIA)
     return NodePodProbeStatus(tuple(statuses), len(pods), newest or None, known)
 
 
@@ -114,10 +116,12 @@ def _limits(
 ) -> Sequence[int]:
     """The bytes that each message of a pod may have. `namespaces` and `sizes` (of messages) are by pod."""
     pods = defaultdict[str, dict[int, int]](dict)
+    wanted: Counter[str] = Counter()
     for pod, namespace in enumerate(namespaces):
-        pods[namespace][pod] = sum(sizes[pod])
-    wanted = {namespace: sum(of_pods.values()) for namespace, of_pods in pods.items()}
-    room = max(sum(wanted.values()) - excess, 0)
+        size = sum(sizes[pod])
+        pods[namespace][pod] = size
+        wanted[namespace] += size
+    room = max(wanted.total() - excess, 0)
     limits = [0] * len(sizes)
     for namespace, namespace_room in divided(wanted, room).items():
         for pod, pod_room in divided(pods[namespace], namespace_room).items():
@@ -182,11 +186,11 @@ def differs(
     theirs = _by_probe(stored)
     if mine.keys() != theirs.keys():
         return True
-    return any(
-        _state_differs(state, theirs[key], probe_times)
-        for key, state in mine.items()
-        if state is not theirs[key]
-    )
+    for key, state in mine.items():
+        other = theirs[key]
+        if state is not other and _state_differs(state, other, probe_times):
+            return True
+    return False
 
 
 def _pods(status: NodePodProbeStatus | None) -> Sequence[PodProbeStatus]:

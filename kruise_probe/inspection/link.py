@@ -201,8 +201,9 @@ class ProbeContext(NamedTuple):
 
     @property
     def current(self) -> ContainerProbe | None:
-        probes = self.entry.probes if self.entry is not None else ()
-        for probe in probes:
+        if self.entry is None:
+            return None
+        for probe in self.entry.probes:
             if probe.name == self.name:
                 return probe
         return None
@@ -229,11 +230,11 @@ class ProbeContext(NamedTuple):
 
     def conflict(self, *, of_condition: bool) -> str:
         """The owners of the condition type, or of the other marks, that the probe may not write; empty if there are none."""
-        found = [
-            str(conflict)
-            for conflict in self.conflicts
-            if (conflict.mark.field == "conditions") is of_condition
-        ]
+        found = []
+        for conflict in self.conflicts:
+            is_condition = conflict.mark.field == "conditions"
+            if is_condition is of_condition:
+                found.append(str(conflict))
         return listed(found)
 
     def reported(self, about: str, *reasons: str) -> Condition | None:

@@ -171,12 +171,11 @@ def _gate(
 ) -> Found:
     """What is known of a gate; `elsewhere` is a marker that writes it but does not select the pod."""
     condition = pod.condition(gate)
-    text = (
-        f"{gate} is {condition.status}"
-        if condition is not None
-        else f"{gate} is missing on the pod"
-    )
-    is_open = condition is not None and condition.status == "True"
+    status = "missing on the pod"
+    if condition is not None:
+        status = condition.status
+    text = f"{gate} is {status}"
+    is_open = status == "True"
     if gate in writers:
         text += f", written by {writers[gate]}"
         return Found(text, "" if is_open else "GateClosed")
