@@ -22,7 +22,8 @@ from kruise_probe.serving.authorization import MetricsGuard
 from kruise_probe.serving.health import Checks, health_handlers
 from kruise_probe.serving.http_server import HttpServer
 from kruise_probe.serving.metrics_page import MetricsHandler
-from kruise_probe.serving.sockets import BindAddress, ServerTls, self_signed_certificate
+from kruise_probe.serving.server_tls import ServerTls, self_signed_certificate
+from kruise_probe.serving.sockets import BindAddress
 from kruise_probe.serving.stalls import StallDetector
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)

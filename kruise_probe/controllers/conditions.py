@@ -1,24 +1,20 @@
-"""The status of a marker, with its conditions Synced, Conflict and Degraded, and its patch. Pure functions. Ready: `readiness`.
+"""The conditions Synced, Conflict and Degraded of a marker. Pure functions. Ready: `readiness`.
 
 Each message says what is wrong, where, and what to do.
 
-Source: Kruise pkg/controller/podprobemarker (status update).
-Differs: everything but observedGeneration and matchedPods. A merge patch also writes zeros.
+Source: no counterpart.
+Differs: nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-import msgspec
-
 from kruise_probe.api.meta import Condition, NamespacedName
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_DAEMON_STALE, REASON_PAUSED
-from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus, ProbeState
+from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.causes import CAUSES, CONTAINER_NOT_FOUND, NO_DAEMON
 from kruise_probe.controllers.claims import ClaimConflict
 from kruise_probe.controllers.compiled import CompiledMarker
@@ -33,12 +29,7 @@ from kruise_probe.controllers.counts import (
 )
 from kruise_probe.controllers.foreign import ADMISSION, ForeignChange
 from kruise_probe.controllers.limits import LIMITS, NO_ROOM, LeftOut
-from kruise_probe.controllers.readiness import (
-    CLAIMED_BY_ANOTHER,
-    INVALID_SPEC,
-    previous_ready,
-    ready,
-)
+from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER, INVALID_SPEC
 from kruise_probe.controllers.roles import MAX_GROUP
 
 SYNCED: Final = "Synced"
@@ -373,102 +364,3 @@ def listed(items: Sequence[str]) -> str:
     if more > 0:
         shown += f"; and {more} more"
     return shown
-
-
-def stamped(
-    conditions: Iterable[Condition],
-    marker: PodProbeMarker,
-    generation: int,
-    now: datetime,
-) -> tuple[Condition, ...]:
-    """Set lastTransitionTime, which changes only with the status, and observedGeneration."""
-    previous = {condition.type: condition for condition in marker.conditions}
-    found: list[Condition] = []
-    for condition in conditions:
-        since: str | None = None
-        before = previous.get(condition.type)
-        if before is not None and before.status == condition.status:
-            since = before.last_transition_time
-        stamped_condition = msgspec.structs.replace(
-            condition,
-            last_transition_time=since or format_time(now),
-            observed_generation=generation,
-        )
-        found.append(stamped_condition)
-    return tuple(found)
-
-
-def marker_status(
-    marker: PodProbeMarker,
-    facts: Facts,
-    *,
-    lasting: set[str],
-    now: datetime,
-) -> PodProbeMarkerStatus:
-    """The status that `marker` should have. observedGeneration is that of the counts, as `marker` may be newer."""
-    counts = facts.counts
-    generation = facts.marker.generation
-    is_ready = ready(
-        facts.marker,
-        counts,
-        is_claimed=bool(facts.conflicts),
-        previous=previous_ready(marker, generation),
-        lasting=lasting,
-    )
-    conditions = (
-        synced(facts),
-        conflict(facts.conflicts, facts.foreign),
-        degraded(facts),
-        is_ready,
-    )
-    return PodProbeMarkerStatus(
-        observed_generation=generation,
-        matched_pods=counts.matched,
-        succeeded=counts[InState(ProbeState.SUCCEEDED)],
-        failed=counts[InState(ProbeState.FAILED)],
-        unknown=counts[InState(ProbeState.UNKNOWN)],
-        nodes_behind=len(counts.on_nodes(NODES_BEHIND)),
-        conditions=stamped(conditions, marker, generation, now),
-    )
-
-
-def deleted_status(
-    marker: PodProbeMarker,
-    generation: int,
-    *,
-    nodes: Sequence[str],
-    pod: NamespacedName | None,
-    refusals: Mapping[NamespacedName, str],
-    now: datetime,
-) -> PodProbeMarkerStatus:
-    """The status of a deleted marker of which `nodes` still hold entries, or `pod` still has marks."""
-    conditions = [deleting(nodes, pod)]
-    refused = not_marked(refusals)
-    if refused:
-        conditions.append(Condition(DEGRADED, "True", NOT_MARKED, refused))
-    return PodProbeMarkerStatus(
-        observed_generation=generation,
-        succeeded=0,
-        failed=0,
-        unknown=0,
-        nodes_behind=len(nodes),
-        conditions=stamped(conditions, marker, generation, now),
-    )
-
-
-def encode_status(status: PodProbeMarkerStatus) -> bytes:
-    """Encode a merge patch of the whole status, also of zeros."""
-    names = PodProbeMarkerStatus.__struct_encode_fields__
-    values = msgspec.structs.astuple(status)
-    return msgspec.json.encode({"status": dict(zip(names, values, strict=True))})
-
-
-def differs(wanted: PodProbeMarkerStatus, current: PodProbeMarkerStatus | None) -> bool:
-    """Whether a write would change anything but times, which never change alone."""
-    return current is None or _without_times(wanted) != _without_times(current)
-
-
-def _without_times(status: PodProbeMarkerStatus) -> PodProbeMarkerStatus:
-    replace = msgspec.structs.replace
-    conditions = [replace(condition, last_transition_time=None) for condition in status.conditions]
-    return replace(status, conditions=tuple(conditions))

@@ -31,14 +31,7 @@ from kruise_probe.controllers.claims import (
     unowned_marks,
 )
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.conditions import (
-    WARNING_REASONS,
-    Facts,
-    deleted_status,
-    differs,
-    encode_status,
-    marker_status,
-)
+from kruise_probe.controllers.conditions import WARNING_REASONS, Facts
 from kruise_probe.controllers.counts import (
     NODES_BEHIND,
     TWO_DAEMONS,
@@ -46,6 +39,12 @@ from kruise_probe.controllers.counts import (
     facts_of_left_out,
 )
 from kruise_probe.controllers.limits import TOO_MANY_MARKERS
+from kruise_probe.controllers.marker_status import (
+    deleted_status,
+    differs,
+    encode_status,
+    marker_status,
+)
 from kruise_probe.controllers.readiness import Lasting, reasons_of
 from kruise_probe.controllers.state import State
 from kruise_probe.runtime.recorder import EventRecorder, ObjectReference

@@ -15,10 +15,7 @@ from kruise_probe.api.names import (
 )
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
-from kruise_probe.controllers.conditions import (
-    MARKER_DELETING,
-    MARKER_HELD,
-)
+from kruise_probe.controllers.conditions import MARKER_DELETING, MARKER_HELD
 from kruise_probe.controllers.limits import (
     ANNOTATIONS_FULL,
     LIMITS_OF_SETS,

@@ -21,7 +21,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from kruise_probe.api.times import loop_time, utc_now
-from kruise_probe.serving.sockets import BindAddress, ConnectionStream, ServerTls, listen
+from kruise_probe.serving.server_tls import ServerTls
+from kruise_probe.serving.sockets import BindAddress, ConnectionStream, listen
 from kruise_probe.wire.requests import (
     END_OF_HEAD,
     HttpRequest,

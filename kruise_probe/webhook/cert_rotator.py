@@ -31,7 +31,7 @@ from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, NamespacedName, Reso
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
-from kruise_probe.serving.sockets import CertificateLoader, ServerTls
+from kruise_probe.serving.server_tls import CertificateLoader, ServerTls
 
 
 class RotationTimes(NamedTuple):

@@ -27,12 +27,8 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import expires_at
 from kruise_probe.serving.http_server import HttpHandler, HttpServer, ServerLimits
-from kruise_probe.serving.sockets import (
-    BindAddress,
-    CertificateLoader,
-    ServerTls,
-    certificate_files,
-)
+from kruise_probe.serving.server_tls import CertificateLoader, ServerTls, certificate_files
+from kruise_probe.serving.sockets import BindAddress
 from kruise_probe.webhook.admission import (
     ALLOWED,
     AdmissionRequest,

@@ -13,7 +13,7 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import AuthInfo, Credentials, load_certificate
 from kruise_probe.serving.certificates import issue_certificate
-from kruise_probe.serving.sockets import server_context
+from kruise_probe.serving.server_tls import server_context
 from kruise_probe_playground.apiserver.server import Tls
 
 LIFETIME: Final = timedelta(days=365)

@@ -42,7 +42,8 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.http_server import HttpServer
-from kruise_probe.serving.sockets import BindAddress, CertificateLoader
+from kruise_probe.serving.server_tls import CertificateLoader
+from kruise_probe.serving.sockets import BindAddress
 from kruise_probe.webhook.admission import annotate_pod, review_marker
 from kruise_probe.webhook.cert_rotator import CertRotator, RotationTimes
 from kruise_probe.webhook.server import AdmissionHandler, WebhookTls, review_server

@@ -24,7 +24,7 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.controllers.daemon_leases import STALE_SECONDS
 from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.serving.certificates import IssuedCertificate
-from kruise_probe.serving.sockets import ServerTls
+from kruise_probe.serving.server_tls import ServerTls
 
 TERM_SECONDS = 6.0
 POD = NamespacedName("default", pod_name(0))

@@ -23,7 +23,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import Credentials
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import IssuedCertificate
-from kruise_probe.serving.sockets import ServerTls
+from kruise_probe.serving.server_tls import ServerTls
 
 pytestmark = pytest.mark.sockets
 

@@ -29,7 +29,8 @@ from kruise_probe.serving.http_server import (
     ServerLimits,
     _Connection,
 )
-from kruise_probe.serving.sockets import BindAddress, ServerTls
+from kruise_probe.serving.server_tls import ServerTls
+from kruise_probe.serving.sockets import BindAddress
 from kruise_probe.wire.requests import HttpRequest, HttpResponse
 from kruise_probe.wire.responses import ResponseParser
 

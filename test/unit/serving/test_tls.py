@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 from support.certificates import issued
 
-from kruise_probe.serving.sockets import ServerTls
+from kruise_probe.serving.server_tls import ServerTls
 
 
 def handshake(server: ssl.SSLContext, authority: bytes, name: str = "localhost") -> None:

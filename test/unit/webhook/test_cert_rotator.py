@@ -15,7 +15,7 @@ from support.background import background
 from kruise_probe.api.errors import Conflict, Forbidden, NotFound
 from kruise_probe.api.meta import NamespacedName, Resource
 from kruise_probe.client.request import PatchType
-from kruise_probe.serving.sockets import POLL_SECONDS, CertificateLoader, ServerTls
+from kruise_probe.serving.server_tls import POLL_SECONDS, CertificateLoader, ServerTls
 from kruise_probe.webhook.cert_rotator import (
     MUTATING,
     VALIDATING,

@@ -12,9 +12,9 @@ from support.certificates import issued
 from support.metrics import counted, metric
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.serving import sockets
+from kruise_probe.serving import server_tls
 from kruise_probe.serving.certificates import IssuedCertificate, expires_at
-from kruise_probe.serving.sockets import (
+from kruise_probe.serving.server_tls import (
     POLL_SECONDS,
     ServerTls,
     certificate_files,
@@ -55,7 +55,7 @@ def in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(read: Callable[[], bytes]) -> bytes:
         return read()
 
-    monkeypatch.setattr(sockets, "run_in_daemon_thread", run)
+    monkeypatch.setattr(server_tls, "run_in_daemon_thread", run)
 
 
 @pytest.mark.usefixtures("in_this_thread")
@@ -101,11 +101,11 @@ async def test_a_self_signed_certificate_is_issued_once_with_retries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tls = ServerTls()
-    monkeypatch.setattr(sockets, "ISSUE_SECONDS", 0.0)
+    monkeypatch.setattr(server_tls, "ISSUE_SECONDS", 0.0)
     async with background(self_signed_certificate(tls).run()):
         await asyncio.sleep(0.1)
         assert not tls.loaded.is_set()
-        monkeypatch.setattr(sockets, "ISSUE_SECONDS", 30.0)
+        monkeypatch.setattr(server_tls, "ISSUE_SECONDS", 30.0)
         await asyncio.sleep(POLL_SECONDS)
         issued = tls._loaded_pem
         await asyncio.sleep(2 * POLL_SECONDS)
