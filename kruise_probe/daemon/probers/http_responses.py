@@ -30,7 +30,8 @@ class ResponseReader(ResponseParser):
     @property
     def text(self) -> bytes:
         """The first `max_body_bytes` of the body."""
-        return bytes(self.body[: self._max_body_bytes])
+        with memoryview(self.body) as body:
+            return bytes(body[: self._max_body_bytes])
 
     @property
     def is_cut(self) -> bool:

@@ -133,7 +133,7 @@ def metric_value(text: bytes, wanted: MetricSample) -> Steps[Decimal]:
     Raises:
         NoValue: no or several samples, a malformed one, or a value that is not finite.
     """
-    if not text.strip():
+    if not text or text.isspace():
         raise NoValue("the text is empty")
     found = yield from _samples(text, wanted)
     if not found:
@@ -226,7 +226,7 @@ def json_value(text: bytes, path: str) -> Steps[Value]:
     Raises:
         NoValue: the text is no JSON, or has no such value there.
     """
-    if not text.strip():
+    if not text or text.isspace():
         raise NoValue("the text is empty")
     try:
         part = memoryview(text)
