@@ -152,7 +152,8 @@ def _excludes(rule: str, server: HostPort) -> bool:
     if rule == "*" or _is_in(server.host, rule):
         return True
     name = rule.removeprefix("*").removeprefix(".")
-    return f".{server.host}".endswith(f".{name}") or f".{server}".endswith(f".{name}")
+    domain = f".{name}"
+    return f".{server.host}".endswith(domain) or f".{server}".endswith(domain)
 
 
 def _is_in(host: str, network: str) -> bool:

@@ -288,6 +288,7 @@ class RestClient:
             ) from error
 
     async def _send_until(self, deadline: float, request: Request) -> Response:
+        credentials = self._credentials
         time = asyncio.get_running_loop().time
         retries = reconnects = 0
         renewed = False
@@ -296,19 +297,19 @@ class RestClient:
                 async with self._turn:  # A caller that gives up while it waits takes no token.
                     await asyncio.sleep(self._tokens.wait_seconds(time()))
                     self._tokens.take(time())
-            version = self._credentials.version
-            authorization = self._credentials.authorization()
+            version = credentials.version
+            authorization = credentials.authorization()
             try:
                 response = await self._round_trip(request, authorization)
             except TlsRefused:
-                if renewed or not await self._credentials.renew(authorization, version):
+                if renewed or not await credentials.renew(authorization, version):
                     raise
                 renewed = True
                 RETRIES.labels("<error>", request.method, self._host).inc()
                 continue
             except ConnectionBroken as broken:
                 if broken.was_new:  # a server may end TLS 1.3 without an alert after the handshake
-                    self._credentials.reload_files()
+                    credentials.reload_files()
                 if not request.repeatable or reconnects >= MAX_RECONNECTS:
                     raise
                 reconnects = MAX_RECONNECTS if broken.was_new else reconnects + 1
@@ -317,7 +318,7 @@ class RestClient:
             if 200 <= response.status < 300 or response.stream is not None:
                 return response
             rejected = response.status == 401 and not renewed
-            if rejected and await self._credentials.renew(authorization, version):
+            if rejected and await credentials.renew(authorization, version):
                 renewed = True
             else:
                 await wait_or_raise(

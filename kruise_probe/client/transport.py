@@ -122,8 +122,9 @@ class Transport:
             ResponseTooLarge: the body exceeds the size limit.
             ConnectionFailed: dialing failed, or the response is not valid HTTP.
         """
+        pool = self._pool
         data = self._encode(request, authorization)
-        connection = await self._pool.acquire(request)
+        connection = await pool.acquire(request)
         sent_at = asyncio.get_running_loop().time()
         response: Response | None = None
         try:
@@ -136,11 +137,11 @@ class Transport:
             return response
         except asyncio.CancelledError:
             if not connection.responding:
-                self._pool.lost(connection, sent_at)
+                pool.lost(connection, sent_at)
             raise
         finally:
             if response is None or response.stream is None:
-                self._pool.release(connection)
+                pool.release(connection)
 
     async def _read(self, connection: HttpConnection, request: Request) -> Response:
         header = await connection.read_header()
@@ -174,6 +175,7 @@ class Transport:
         Raises:
             ConnectionFailed: the target or the token has characters that are invalid in HTTP.
         """
+        dialer = self._dialer
         if not _TARGET.fullmatch(request.target):
             raise ConnectionFailed(
                 f"the target {request.target!r} is not a valid URL path; quote it"
@@ -184,7 +186,7 @@ class Transport:
             )
         accept = METADATA_ONLY if request.metadata_only else "application/json"
         fields = {
-            "Host": self._dialer.host_header,
+            "Host": dialer.host_header,
             "Accept": "*/*" if request.upgrade else accept,  # streams of pods are not JSON
             "Accept-Encoding": "gzip" if request.compressed else "",
             "Content-Type": request.content_type,
@@ -192,9 +194,9 @@ class Transport:
             "Content-Length": str(len(request.body or b"")) if request.method in WRITES else "",
         }
         lines = "".join([f"{name}: {value}\r\n" for name, value in fields.items() if value])
-        proxy = self._dialer.proxy_authorization if self._dialer.tls is None else ""
+        proxy = dialer.proxy_authorization if dialer.tls is None else ""
         head = (
-            f"{request.method} {self._dialer.target_prefix}{request.target} HTTP/1.1\r\n"
+            f"{request.method} {dialer.target_prefix}{request.target} HTTP/1.1\r\n"
             f"{lines}{self._identity}{proxy}{request.upgrade}\r\n"
         )
         return head.encode("ascii") + (request.body or b"")

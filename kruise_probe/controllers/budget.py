@@ -207,7 +207,8 @@ def _kept_entry(part: PodPart, kept: Collection[str]) -> tuple[PodProbe, frozens
             probes += group.probes
         else:
             dropped.append(group.marker)
-    entry = msgspec.structs.replace(part.entry, probes=(*probes, *part.fixed))
+    probes += part.fixed
+    entry = msgspec.structs.replace(part.entry, probes=tuple(probes))
     return entry, frozenset(dropped)
 
 

@@ -312,7 +312,8 @@ def marks_of(pod: Pod, marker: CompiledMarker) -> Owned:
 
 def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:
     """The marks on `pod` that no field manager owns, and that `marker` may have written."""
-    found = [*filter(pod.has, marker.marks - pod.owned - pod.owned_by_others)]
+    without_owner = marker.marks - pod.owned - pod.owned_by_others
+    found = [*filter(pod.has, without_owner)]
     if not found:  # the common case
         return NOTHING_OWNED
     owners = _own_claims(marker).owners

@@ -88,7 +88,8 @@ def synced(facts: Facts) -> Condition:
         message = "Every node has the current probes of this marker."
         return Condition(SYNCED, "True", "NodesCurrent", message)
     errors = facts.node_errors
-    nodes = [f"{node}: {errors[node]}" for node in sorted(behind & errors.keys())]
+    with_error = sorted(behind & errors.keys())
+    nodes = [f"{node}: {errors[node]}" for node in with_error]
     nodes += sorted(behind - errors.keys())
     do_not = "NodePodProbes do not" if len(nodes) > 1 else "NodePodProbe does not"
     message = (
@@ -207,7 +208,10 @@ def _two_daemons(facts: Facts) -> str:
     nodes = sorted(facts.counts.on_nodes(TWO_DAEMONS))
     if not nodes:
         return ""
-    texts = [f"{node} ({' and '.join(facts.holders.get(node, ()))})" for node in nodes]
+    texts: list[str] = []
+    for node in nodes:
+        holders = " and ".join(facts.holders.get(node, ()))
+        texts.append(f"{node} ({holders})")
     return (
         f"Two daemons renew the Lease of one node, so results of both alternate: {listed(texts)}. "
         "Give each machine its own node name, or stop one of the daemons; the log of each names its own."
@@ -222,8 +226,10 @@ def _no_verdict(cause: str, facts: Facts) -> str:
     matched = facts.counts.matched
     if cause == CONTAINER_NOT_FOUND:
         return _container_not_found(facts.marker, probes, matched)
-    texts = [f"probe {probe!r} on {pods} of {matched} pods" for probe, pods in probes.items()]
-    what = listed(sorted(texts))
+    texts: list[str] = []
+    for probe, pods in sorted(probes.items()):
+        texts.append(f"probe {probe!r} on {pods} of {matched} pods")
+    what = listed(texts)
     return f"No result of {what}: {CAUSES[cause]}; kruise-probe status lists the pods."
 
 
@@ -261,7 +267,9 @@ def _value_invalid(facts: Facts) -> str:
 
 
 def _group_too_large(facts: Facts) -> str:
-    groups = [f"{name}: {count} pods" for name, count in sorted(facts.large_groups.items())]
+    groups: list[str] = []
+    for name, count in sorted(facts.large_groups.items()):
+        groups.append(f"{name}: {count} pods")
     if not groups:
         return ""
     return (

@@ -364,11 +364,13 @@ def invalid_values(claims: Claims, states: States) -> Mapping[str, Sequence[Inva
             continue
         values = values_of(claim.wanted.get(state.state, {}), state)
         marks = [value.mark for value in values if value.invalid is not None]
-        if not marks:
+        if not marks:  # the common case
             continue
         searched = searched_part(state.message or "", failed=state.state == ProbeState.FAILED)
         probe = ProbeName.parse(claim.name).probe
-        found[claim.name] = [InvalidValue(probe, mark.kind, mark.name, searched) for mark in marks]
+        for mark in marks:
+            invalid = InvalidValue(probe, mark.kind, mark.name, searched)
+            found.setdefault(claim.name, []).append(invalid)
     return found
 
 
@@ -389,6 +391,6 @@ def is_current(
         return False
     if entry.probes == wanted:
         return True
-    name = marker.key.name
-    ours = [probe for probe in entry.probes if ProbeName.parse(probe.name).marker == name]
+    prefix = str(ProbeName(marker.key.name, ""))
+    ours = [probe for probe in entry.probes if probe.name.startswith(prefix)]
     return tuple(ours) == wanted

@@ -89,13 +89,14 @@ class DaemonReconciler:
 
     def _publish(self, node: str, findings: Findings) -> None:
         """Enqueue the pods of the node if they were not enqueued for these findings."""
-        if self._published.get(node, _ALIVE) == findings:
+        published = self._published
+        if published.get(node, _ALIVE) == findings:
             return
         if findings == _ALIVE:
-            del self._published[node]
+            del published[node]
         else:
-            self._published[node] = findings
-        verdicts = [verdict for verdict, _ in self._published.values()]
+            published[node] = findings
+        verdicts = [verdict for verdict, _ in published.values()]
         _stale_nodes.set(verdicts.count(Verdict.STALE))
         _absent_nodes.set(verdicts.count(Verdict.ABSENT))
         self._state.enqueue_pods_on(node)

@@ -43,7 +43,9 @@ class LeftOut(NamedTuple):
     @property
     def remedied(self) -> str:
         """Why, and how to fix it."""
-        return f"{self.why}. {self.remedy[0].upper()}{self.remedy[1:]}."
+        first = self.remedy[0].upper()
+        rest = self.remedy[1:]
+        return f"{self.why}. {first}{rest}."
 
     @property
     def message(self) -> str:

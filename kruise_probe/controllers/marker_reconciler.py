@@ -82,11 +82,12 @@ class MarkerReconciler:
         self._slices = Slices()
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
-        marker = self._state.markers.get(key)
-        compiled = self._state.matching.markers.get(key)
+        state = self._state
+        marker = state.markers.get(key)
+        compiled = state.matching.markers.get(key)
         if marker is None or compiled is None:
             self._known.pop(key, None)
-            self._state.foreign.forget(key)
+            state.foreign.forget(key)
             return None
         known = self._known.setdefault(key, _Known())
         if marker.deleting:
@@ -111,7 +112,8 @@ class MarkerReconciler:
         known: "_Known",
     ) -> Result | None:
         """Compute and write the status if the pause is over, and all pods have been counted since the last edit."""
-        counts = self._state.tallies.of(compiled)
+        state = self._state
+        counts = state.tallies.of(compiled)
         if counts is None:
             return None  # enqueued when they have been counted
         pause = known.pause_left()
@@ -124,13 +126,13 @@ class MarkerReconciler:
             marker,
             self._facts(compiled, counts),
             lasting=known.lasting.observe(reasons_of(compiled, counts)),
-            now=self._state.now(),
+            now=state.now(),
         )
         counts.change(facts_beyond, -beyond)
         await self._write_status(marker, wanted, known)
         self._warn(marker, wanted, known)
         checks = known.lasting.seconds_until_limits()
-        foreign_left = self._state.foreign.seconds_left(marker.key, loop_time())
+        foreign_left = state.foreign.seconds_left(marker.key, loop_time())
         if foreign_left is not None:
             checks.append(foreign_left)
         if beyond or known.pruned is not None:
@@ -283,10 +285,11 @@ class MarkerReconciler:
 
     def _refusals_of(self, compiled: CompiledMarker) -> dict[NamespacedName, str]:
         """The pods with marks of the marker on which the API server refuses changes of it, and why."""
+        state = self._state
         found: dict[NamespacedName, str] = {}
-        for key in self._state.refusals:
-            pod = self._state.pods.get(key)
-            why = self._state.refusal_of(compiled.key.name, key)
+        for key in state.refusals:
+            pod = state.pods.get(key)
+            why = state.refusal_of(compiled.key.name, key)
             if pod is None or not why or key.namespace != compiled.key.namespace:
                 continue
             if not pod.owned.isdisjoint(compiled.marks):

@@ -52,8 +52,9 @@ class NodeReconciler:
         """Probes of all nodes that a limit leaves out, by reason."""
 
     async def reconcile(self, name: str) -> None:
-        node = self._state.node(name)
-        stored = self._state.node_pod_probes.get(NamespacedName("", name))
+        state = self._state
+        node = state.node(name)
+        stored = state.node_pod_probes.get(NamespacedName("", name))
         if node is None or node.is_virtual:
             await self._delete(stored)
             self._record(name, None)
@@ -63,7 +64,7 @@ class NodeReconciler:
         if stored is not None:
             current = stored.spec.pod_probes
             owners = with_node_owner(stored.metadata.owner_references, _owner(node))
-        known = self._state.spec(name)
+        known = state.spec(name)
         wanted, written = await self._decide(name, known, current)
         if stored is None or owners is not None or not _is_current(known, wanted, current):
             try:

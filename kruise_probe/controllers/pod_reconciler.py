@@ -98,20 +98,21 @@ class PodReconciler:
         self._fence = state.role_fence
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
-        pod = self._state.pods.get(key)
+        state = self._state
+        pod = state.pods.get(key)
         if pod is None:  # It may have been deleted during a write, which recorded it again.
             self._pacer.forget(key)
-            self._state.refusals.pop(key, None)
+            state.refusals.pop(key, None)
             return None
         pending = self._pacer.pending.get(key)
-        ended = self._state.ended.get(key, NOTHING_OWNED)
-        considered = self._state.matching.considered_of(pod)
+        ended = state.ended.get(key, NOTHING_OWNED)
+        considered = state.matching.considered_of(pod)
         claims = claims_of(considered).on(pod)
-        results = self._state.results_of(pod, considered)
+        results = state.results_of(pod, considered)
         roles = NO_ROLES
         if claims.exclusive or pod.uid in self._roles.of_pod:
             roles = self._roles.roles_of(pod, claims, results)
-        of_ending = [marks_of(pod, marker) for marker in self._state.ending.selecting(pod)]
+        of_ending = [marks_of(pod, marker) for marker in state.ending.selecting(pod)]
         changes = marking(
             pod,
             claims,
@@ -119,7 +120,7 @@ class PodReconciler:
             edited=pending.edited if pending is not None else (),
             ended=ended.union(*of_ending),
             roles=roles,
-            now=self._state.now(),
+            now=state.now(),
         )
         self._report_removed(pod, changes, claims)
         if changes is None:
@@ -246,7 +247,8 @@ class PodReconciler:
                 continue
             owner = write.claims.owners[mark]
             old = pod.labels.get(mark.name, NO_VALUE)
-            texts.append(f"{owner.name}: {mark.name} {old} → {value or NO_VALUE}")
+            new = value or NO_VALUE
+            texts.append(f"{owner.name}: {mark.name} {old} → {new}")
         if texts:
             about = ObjectReference(pod.namespace, pod.name, pod.uid)
             self._recorder.event(about, "Normal", LABEL_CHANGED, "; ".join(texts))
@@ -333,11 +335,12 @@ class PodReconciler:
 
     def _record_refusals(self, pod: Pod, refusals: Refusals) -> None:
         """Record refusals; enqueue the markers that report them."""
-        if self._state.refusals.get(pod.key, {}) == refusals:
+        state = self._state
+        if state.refusals.get(pod.key, {}) == refusals:
             return
-        self._state.refusals[pod.key] = refusals
-        self._state.recount(pod.key)
-        ending = self._state.ending.naming(pod.namespace, pod.owned)
+        state.refusals[pod.key] = refusals
+        state.recount(pod.key)
+        ending = state.ending.naming(pod.namespace, pod.owned)
         self._queues.enqueue_ending(ending)
 
 

@@ -146,9 +146,12 @@ class RoleGroups:
         _wait_seconds.set_function(self._longest_wait)
 
     def _longest_wait(self) -> float:
-        moving = [group.moving_since for group in self._groups.values()]
-        oldest = min([since for since in moving if since is not None], default=None)
-        return 0.0 if oldest is None else loop_time() - oldest
+        now = loop_time()
+        longest = 0.0
+        for group in self._groups.values():
+            if group.moving_since is not None:
+                longest = max(longest, now - group.moving_since)
+        return longest
 
     def index_marker(self, marker: CompiledMarker) -> None:
         """Index a new or changed marker."""
@@ -204,8 +207,10 @@ class RoleGroups:
         for role, claim in exclusive.items():
             if role not in self._groups:
                 self._form(role, claim)
-            self._join(role, self._member(pod, claim, results), pod.uid, claim)
-            roles[claim.name] = self._role(role, self._groups[role], pod, claim)
+            member = self._member(pod, claim, results)
+            self._join(role, member, pod.uid, claim)
+            group = self._groups[role]
+            roles[claim.name] = self._role(role, group, pod, claim)
         return roles
 
     def _form(self, role: RoleId, claim: Claim) -> None:

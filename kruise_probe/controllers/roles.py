@@ -99,7 +99,8 @@ def member_of(
 ) -> Member:
     """How `pod` stands. `state` is that of the probe, Unknown also for reasons of the manager, or empty without a result."""
     marks = carried(pod, claim)
-    ours = any(mark in pod.owned or mark not in pod.owned_by_others for mark in marks)
+    of_others = pod.owned_by_others - pod.owned
+    ours = not of_others.issuperset(marks)
     standing = Standing.KEEPS if ours else Standing.NEVER
     if pod.paused or claim.paused:
         standing = Standing.PAUSED if ours else Standing.NEVER

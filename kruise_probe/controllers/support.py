@@ -6,12 +6,15 @@ Source: no counterpart.
 """
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import CRITERIA, ContainerProbeState, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker, CompiledProbe
 from kruise_probe.controllers.limits import FIELD_NOT_SUPPORTED, FIELD_PRUNED, LeftOut
 from kruise_probe.controllers.node_index import NodeView
+
+_criteria_of = attrgetter(*CRITERIA.values())
 
 
 def unsupported_on(
@@ -73,4 +76,4 @@ def _is_supported(
     if stored is None or stored.hash != state.probe_hash:
         return False
     wanted = probe.container_probe
-    return all(getattr(stored, field) == getattr(wanted, field) for field in CRITERIA.values())
+    return bool(_criteria_of(stored) == _criteria_of(wanted))

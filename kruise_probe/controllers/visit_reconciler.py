@@ -126,12 +126,13 @@ class VisitReconciler:
         return facts
 
     def _conflicts_of(self, considered: Considered, claims: Claims) -> _Conflicts:
-        found = self._conflicts.get(considered)
+        conflicts = self._conflicts
+        found = conflicts.get(considered)
         if found is None:
-            if len(self._conflicts) >= KEPT_CONFLICTS:
-                self._conflicts.clear()
+            if len(conflicts) >= KEPT_CONFLICTS:
+                conflicts.clear()
             found = {marker.key: tuple(conflicts_of(marker, claims)) for marker in considered}
-            self._conflicts[considered] = found
+            conflicts[considered] = found
         return found
 
     def _probed(
@@ -163,7 +164,9 @@ class VisitReconciler:
         """Whether the pod's node never showed a daemon. A virtual node has none; its provider reports with the feature gate."""
         if results.by_provider:
             return not self._state.options.serverless
-        return not results.states and self._state.leases.verdict(pod.node) is Verdict.ABSENT
+        if results.states:
+            return False
+        return self._state.leases.verdict(pod.node) is Verdict.ABSENT
 
     def _is_limited(self, pod: Pod, claims: Claims) -> bool:
         """Whether a write of the pod's marks would have to wait now."""

@@ -276,16 +276,17 @@ class Reflector(Generic[T]):
         return had_version and not isinstance(error, _SilentWatch | ServerError)
 
     def _log_end(self, error: Exception | None, *, retry_seconds: float) -> None:
+        log = self._log
         if error is None:
-            self._log.debug("watch ended", retry_seconds=retry_seconds)
+            log.debug("watch ended", retry_seconds=retry_seconds)
             return
         self.last_error = str(error) or repr(error)
         if isinstance(error, Expired | _StreamUnusable):
-            self._log.info("relisting", reason=self.last_error, retry_seconds=retry_seconds)
+            log.info("relisting", reason=self.last_error, retry_seconds=retry_seconds)
         elif isinstance(error, KubeError | OSError | TimeoutError):
-            self._log.warning("watch failed", error=self.last_error, retry_seconds=retry_seconds)
+            log.warning("watch failed", error=self.last_error, retry_seconds=retry_seconds)
         else:
-            self._log.error("reflector failed", exc_info=error, retry_seconds=retry_seconds)
+            log.error("reflector failed", exc_info=error, retry_seconds=retry_seconds)
 
     def _record_event(self) -> None:
         self._events += 1
@@ -404,9 +405,10 @@ class Reflector(Generic[T]):
         Raises:
             _StreamUnusable: the stream ended or timed out before that bookmark.
         """
+        replica = self._replica
         self._server_errors = 0
         self._lists_total.inc()
-        self._replica.begin_list()
+        replica.begin_list()
         limit = asyncio.timeout(STREAM_SECONDS)
         try:
             async with limit:
@@ -418,11 +420,11 @@ class Reflector(Generic[T]):
                         return
                     # Initial events are unordered; changes may come between them.
                     if event.type is not EventType.ADDED:
-                        self._replica.apply(event)
+                        replica.apply(event)
                     elif event.object is not None:
-                        self._replica.listed(event.object)
+                        replica.listed(event.object)
                     elif event.undecodable is not None:
-                        self._replica.listed_undecodable(event.undecodable)
+                        replica.listed_undecodable(event.undecodable)
                     await self._pause_after(began_at)
         except TimeoutError:
             if not limit.expired():

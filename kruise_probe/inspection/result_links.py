@@ -276,8 +276,9 @@ def invalid_values(wanted: Wanted, result: ContainerProbeState) -> list[str]:
         instead = "is not set"
         if static is not None:
             instead = f"has the static value {static}"
+        what = f"{mark.kind} {mark.name} {instead}"
         why = _why_invalid(source)
-        found.append(f"{mark.kind} {mark.name} {instead}: {why} {message}")
+        found.append(f"{what}: {why} {message}")
     return found
 
 

@@ -91,7 +91,8 @@ class Snapshot:
 
     def markers_in(self, namespace: str) -> list[CompiledMarker]:
         """The markers of a namespace, the oldest first."""
-        found = [marker for key, marker in self.compiled.items() if key.namespace == namespace]
+        compiled = self.compiled.values()
+        found = [marker for marker in compiled if marker.key.namespace == namespace]
         return sorted(found, key=lambda marker: marker.order)
 
     @cached_property

@@ -249,12 +249,13 @@ class EventRecorder:
                 writers.create_task(self._write_events(), name=f"event writer {number}")
 
     async def _write_events(self) -> None:
+        queue = self._queue
         while True:
-            series, _ = await self._queue.get()
+            series, _ = await queue.get()
             self._idle.clear()
             await self._write(series)
-            self._queue.done(series)
-            if not len(self._queue) and not self._queue.processing:
+            queue.done(series)
+            if not len(queue) and not queue.processing:
                 self._idle.set()
 
     async def flush(self) -> None:

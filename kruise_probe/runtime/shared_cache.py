@@ -38,7 +38,8 @@ class SharedCache(Generic[K, V]):
         size_bytes: int,
     ) -> list[V]:
         """Store a value as the most recently used one of its namespace; return the values that are lost, perhaps this one."""
-        shelf = self._shelves.setdefault(namespace, _Shelf())
+        shelves = self._shelves
+        shelf = shelves.setdefault(namespace, _Shelf())
         if key in shelf:
             self._remove(shelf, key)
         shelf[key] = (value, size_bytes)
@@ -46,11 +47,11 @@ class SharedCache(Generic[K, V]):
         self._total += size_bytes
         lost: list[V] = []
         while self._total > self._max_bytes:
-            largest = max(self._shelves, key=self._bytes_of)
-            shelf = self._shelves[largest]
+            largest = max(shelves, key=self._bytes_of)
+            shelf = shelves[largest]
             lost.append(self._remove(shelf, next(iter(shelf))))
             if not shelf:
-                del self._shelves[largest]
+                del shelves[largest]
         return lost
 
     def _bytes_of(self, namespace: str) -> int:

@@ -115,12 +115,13 @@ class NodeRuntime(GrpcRuntime):
             _log.info("found the container runtime", endpoint=found, runtime=name, version=version)
 
     def _not_found_text(self, problems: Sequence[str]) -> str:
+        candidates = self._candidates
         if problems:
             return f"no container runtime responds: {'; '.join(problems)}"
-        if len(self._candidates) > 3:
-            where = f"at any of {len(self._candidates)} known paths such as {self._candidates[-3]}"
+        if len(candidates) > 3:
+            where = f"at any of {len(candidates)} known paths such as {candidates[-3]}"
         else:
-            where = f"at {' or '.join(self._candidates)}"
+            where = f"at {' or '.join(candidates)}"
         return (
             f"there is no socket {where}; name the right one with --cri-endpoint, "
             "and mount its folder if the daemon runs in a pod"
