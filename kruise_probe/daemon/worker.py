@@ -1,6 +1,6 @@
 """The worker of one probe of one container: runs attempts on schedule and publishes the state.
 
-`schedule` decides when to probe, `desired` where, and `state` the state. An idle worker holds one timer. It has
+`schedule` decides when to probe, `desired` where, and `transitions` the state. An idle worker holds one timer. It has
 a task only while an attempt waits.
 
 Source: kubelet pkg/kubelet/prober/worker.go (run, doProbe).
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
-from kruise_probe.daemon import metrics, schedule, state
+from kruise_probe.daemon import metrics, schedule, transitions
 from kruise_probe.daemon.adoption import NO_HANDOVER, Handover, adoption
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
@@ -40,7 +40,8 @@ from kruise_probe.daemon.probers.prober import (
 )
 from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime, Ticker
-from kruise_probe.daemon.state import Outcome, StatePublisher
+from kruise_probe.daemon.state_publisher import StatePublisher
+from kruise_probe.daemon.transitions import Outcome
 
 _REASONS_TO_LIST = frozenset(
     {Reason.CONTAINER_NOT_CREATED, Reason.CONTAINER_NOT_RUNNING, Reason.RUNTIME_UNAVAILABLE}
@@ -301,7 +302,7 @@ class Worker:
         key = self.desired.key
         containers = self._context.containers
         if self._invalid_reason:
-            self._state.publish(state.unknown(self._invalid_reason))
+            self._state.publish(transitions.unknown(self._invalid_reason))
             return
         # What was missed before this worker had a container counts too.
         since = min(self._loop.time(), self._handover.watched_until)
@@ -351,7 +352,7 @@ class Worker:
         self._handover = NO_HANDOVER
         self._state.container_id = view.id
         self._state.of_container = decided.same
-        record = state.container_replaced(self._state.record, keep_state=decided.keep_state)
+        record = transitions.container_replaced(self._state.record, keep_state=decided.keep_state)
         self._state.publish(record)
         if decided.due is None:
             self._ticker.tick_on_phase()
@@ -407,7 +408,7 @@ class Worker:
             # A program that cannot start or that has ended did not hang.
             self._count_timeouts(0)
         if error.reason == Reason.INVALID_PROBE:
-            self._state.publish(state.unknown(str(error)))
+            self._state.publish(transitions.unknown(str(error)))
             return
         if error.reason in _REASONS_TO_LIST and self._state.record.blocked is None:
             # The container may be gone or the runtime unavailable: a new list shows which.
@@ -426,4 +427,4 @@ class Worker:
         period = self.desired.probe.effective_period_seconds
         if self._loop.time() - place.requested_at >= schedule.longest_wait(period):
             place.reported = True
-            self._state.publish(state.unknown(self._places.describe(place)))
+            self._state.publish(transitions.unknown(self._places.describe(place)))

@@ -14,7 +14,7 @@ MODULES = (
     *(PRODUCT / "controllers").rglob("*.py"),
     PRODUCT / "api/names.py",
     PRODUCT / "daemon/probers/prober.py",
-    PRODUCT / "daemon/state.py",
+    PRODUCT / "daemon/transitions.py",
     PRODUCT / "daemon/worker.py",
     PRODUCT / "lint/findings.py",
     ROOT / "playground/kruise_probe_playground/node/shared_ports.py",

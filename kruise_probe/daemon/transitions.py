@@ -1,6 +1,6 @@
-"""The state of one probe: a pure state machine of attempt results, blocking reasons and containers, and its publisher.
+"""The transitions of the state of one probe: by attempt results, blocking reasons and containers. Pure functions.
 
-The functions read no clock and start no task; `StatePublisher` has the grace timer and publishes. Invariants:
+`StatePublisher` has the clock and publishes. Invariants:
 
 - `state` changes to Succeeded or Failed after as many equal results in a row as the threshold requires. They are
   of one container and one handler.
@@ -16,21 +16,12 @@ A probe that cannot run becomes Unknown after the grace period. Kubelet reports 
 run, and keeps the old state on errors forever.
 """
 
-import asyncio
 import math
-from collections.abc import Callable
-from datetime import datetime
 from typing import Final, NamedTuple
-
-import msgspec
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.messages import normalise_message
-from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.daemon.desired import DesiredProbe
-from kruise_probe.daemon.metrics import ProbeSeries
-from kruise_probe.daemon.reporter import Reporter
+from kruise_probe.api.v1alpha1 import ProbeState
 
 LEAST_GRACE_SECONDS: Final = 30.0
 """Least grace period: a blocked probe becomes Unknown no earlier."""
@@ -207,121 +198,3 @@ def container_replaced(record: Record, *, keep_state: bool) -> Record:
 def unknown(message: str) -> Record:
     """The record of a probe that cannot run, or has waited too long to run."""
     return Record(Outcome(ProbeState.UNKNOWN, normalise_message(message)))
-
-
-class StatePublisher:
-    """The state of one probe: its record, its grace period and its published result. All methods are synchronous.
-
-    Args:
-        recorded: published before; it is the first state.
-
-    Attributes:
-        record: the newest record.
-        container_id: of the container that is probed; empty before the first one.
-        of_container: the published state is a result of this container.
-    """
-
-    def __init__(
-        self,
-        desired: DesiredProbe,
-        *,
-        reporter: Reporter,
-        series: ProbeSeries,
-        recorded: ContainerProbeState | None,
-        now: Callable[[], datetime],
-    ) -> None:
-        self.record = Record()
-        self.container_id = ""
-        self.of_container = False
-        self._reporter = reporter
-        self._series = series
-        self._now = now
-        self._loop = asyncio.get_running_loop()
-        self._grace_timer: asyncio.TimerHandle | None = None
-        self._configure(desired)
-        if recorded is not None:
-            state = ProbeState(recorded.state)
-            self.record = Record(Outcome(state, recorded.message or "", recorded.epoch))
-            reporter.results[desired.key] = recorded
-            series.state = recorded.state
-
-    def _configure(self, desired: DesiredProbe) -> None:
-        self._desired = desired
-        self.thresholds = thresholds_of(desired.probe)
-        self.probe_hash = desired.entry.hash
-
-    def edit(self, desired: DesiredProbe, *, new_handler: bool) -> None:
-        """Use this version of the probe from now on. Its thresholds and its grace period may have been reached already."""
-        self._configure(desired)
-        if new_handler:
-            self.record = handler_replaced(self.record)
-        self.publish(thresholds_changed(self.record, self.thresholds))
-
-    def count(self, result: Outcome) -> None:
-        """Count the result of an attempt."""
-        self.publish(result_observed(self.record, result, self.thresholds), probed=True)
-
-    def block(self, message: str) -> None:
-        """Record why an attempt has no result; the probe becomes Unknown after the grace period."""
-        now = self._loop.time()
-        self.publish(attempt_blocked(self.record, message, by_container=False, at=now))
-
-    def block_by_container(self, message: str, since: float) -> None:
-        """Record why no container runs; at the latest since `since`."""
-        record = end_hold(self.record, self._loop.time())
-        self.publish(attempt_blocked(record, message, by_container=True, at=since))
-
-    def put_on_hold(self, message: str, since: float) -> None:
-        """Record why the container runtime cannot be asked; at the latest since `since`."""
-        self.publish(put_on_hold(self.record, message, since))
-
-    def container_runs(self) -> None:
-        """Clear what kept results away while no container was known to run."""
-        self.publish(container_runs(end_hold(self.record, self._loop.time())))
-
-    def stop(self) -> None:
-        """Stop the grace timer."""
-        if self._grace_timer is not None:
-            self._grace_timer.cancel()
-            self._grace_timer = None
-
-    def publish(self, record: Record, *, probed: bool = False) -> None:
-        """Use `record` from now on, and update the result if the state, its message or its probe time changed."""
-        self.stop()
-        if record.blocked is not None or record.hold is not None:
-            now = self._loop.time()
-            due = unknown_at(record, self.thresholds)
-            record = time_passed(record, now, self.thresholds)
-            if due > now:
-                self._grace_timer = self._loop.call_at(due, self.publish, record)
-        self.record = record
-        shown = record.shown
-        if shown is None:
-            return
-        key = self._desired.key
-        at = format_time(self._now())
-        since: str | None = at
-        message = shown.message or None
-        old = self._reporter.results.get(key)
-        # Until the newest results confirm the state, time and hash stay those of the attempts that gave it.
-        confirms = probed and shown is record.newest
-        if old is not None and old.state == shown.state:
-            since = old.last_transition_time
-            repeats = old.message == message and old.epoch == shown.epoch
-            if repeats and not confirms:
-                if shown.state is ProbeState.UNKNOWN:
-                    self._reporter.results[key] = msgspec.structs.replace(old, last_probe_time=at)
-                return
-        self._series.state = shown.state
-        result = ContainerProbeState(
-            name=self._desired.entry.name,
-            state=shown.state,
-            last_probe_time=at,
-            last_transition_time=since,
-            message=message,
-            probe_hash=self.probe_hash,
-            epoch=shown.epoch,
-        )
-        is_first = confirms and not self.of_container
-        self.of_container |= confirms
-        self._reporter.put(self._desired, result, is_first_of_container=is_first)

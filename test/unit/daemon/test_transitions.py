@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.daemon import state
-from kruise_probe.daemon.state import Outcome, Record, Thresholds
+from kruise_probe.daemon import transitions
+from kruise_probe.daemon.transitions import Outcome, Record, Thresholds
 
 HELD_SECONDS = 100.0
 
@@ -76,18 +76,18 @@ def test_threshold_agrees_with_a_naive_model(
         at = round(at + wait, 3)
         match kind:
             case "result":
-                record = state.result_observed(record, Outcome(result, ""), limits)
+                record = transitions.result_observed(record, Outcome(result, ""), limits)
             case "blocked":
-                record = state.attempt_blocked(record, "", by_container=True, at=at)
-                record = state.time_passed(record, at, limits)
+                record = transitions.attempt_blocked(record, "", by_container=True, at=at)
+                record = transitions.time_passed(record, at, limits)
             case "on-hold":
-                record = state.put_on_hold(record, "away", at)
+                record = transitions.put_on_hold(record, "away", at)
                 at += HELD_SECONDS
-                assert state.time_passed(record, at, limits) == record
-                record = state.end_hold(record, at)
+                assert transitions.time_passed(record, at, limits) == record
+                record = transitions.end_hold(record, at)
             case "container":
-                record = state.container_replaced(record, keep_state=not delayed)
+                record = transitions.container_replaced(record, keep_state=not delayed)
             case "handler":
-                record = state.handler_replaced(record)
+                record = transitions.handler_replaced(record)
         model.step(kind, result, at)
         assert (record.shown and record.shown.state) is model.state
