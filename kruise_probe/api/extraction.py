@@ -52,6 +52,8 @@ PARSED_BYTES: Final = 48
 STEP_BYTES: Final = 1024
 """How many bytes a pattern of `MAX_INSTRUCTIONS` is matched with in one step of a search, which takes some 50 ms at worst."""
 MAX_STEPS: Final = 16
+_CHEAP_STEPS: Final = 16
+"""This part of a step takes milliseconds at worst."""
 
 
 def _compiled(pattern: str, max_bytes: int, *, in_lines: bool = False) -> re2._Regexp:
@@ -154,9 +156,12 @@ class PatternBudget:
 class PatternTooCostly(Exception):
     """The text is too large for the pattern."""
 
+    def __init__(self) -> None:
+        super().__init__("pattern too costly")
 
-def found_in_lines(text: bytes, pattern: str) -> Steps[bytes | None]:
-    """The first match of `pattern` within a line: its group 1, or the match if it has no group.
+
+def match_in_lines(text: bytes, pattern: str) -> Steps[re2._Match | None]:
+    """The first match of `pattern` within a line.
 
     Yields before each step that may take milliseconds.
 
@@ -164,25 +169,31 @@ def found_in_lines(text: bytes, pattern: str) -> Steps[bytes | None]:
         PatternTooCostly: the text needs more than `MAX_STEPS`, or a line more than one.
     """
     compiled = _line_patterns[pattern]
-    size = MAX_INSTRUCTIONS * STEP_BYTES // max(compiled.programsize, 1)
-    if len(text) > MAX_STEPS * size:
+    instructions = max(compiled.programsize, 1)
+    step_bytes = MAX_INSTRUCTIONS * STEP_BYTES // instructions
+    if len(text) > MAX_STEPS * step_bytes:
         raise PatternTooCostly
-    at = 0
-    while at < len(text):
-        end = at + size
+    begin = 0
+    while begin < len(text):
+        end = begin + step_bytes
         if end < len(text):
-            end = text.rfind(b"\n", at, end) + 1
-            if end <= at:
+            end = text.rfind(b"\n", begin, end) + 1
+            if end <= begin:
                 raise PatternTooCostly
-        part = text[at:end]
-        if len(part) * compiled.programsize > MAX_INSTRUCTIONS * STEP_BYTES // 16:
+        part = text[begin:end]
+        if len(part) > step_bytes // _CHEAP_STEPS:
             yield
         match = compiled.search(part.replace(b"\r\n", b"\n"))
         if match is not None:
-            found: bytes | None = match[1 if compiled.groups else 0]
-            return found
-        at = end
+            return match
+        begin = end
     return None
+
+
+def matched_value(match: re2._Match) -> bytes | None:
+    """Group 1, or the whole match if the pattern has no group. None: the group is in a branch that did not match."""
+    value: bytes | None = match[min(match.re.groups, 1)]
+    return value
 
 
 def extract(message: str, pattern: str) -> str | None:
@@ -190,15 +201,15 @@ def extract(message: str, pattern: str) -> str | None:
 
     Without a pattern it is the first line that is not blank, trimmed.
     """
-    text = message.encode(errors="replace")[:SEARCHED_BYTES].decode(errors="ignore")
+    text = message.encode(errors="replace")[:SEARCHED_BYTES]
     if not pattern:
-        return text.strip().partition("\n")[0].rstrip() or None
-    compiled = _patterns[pattern]
-    match = compiled.search(text.encode())
+        lines = text.decode(errors="ignore").strip()
+        return lines.partition("\n")[0].rstrip() or None
+    match = _patterns[pattern].search(text.decode(errors="ignore").encode())
     if match is None:
         return None
-    value = match[min(compiled.groups, 1)]
-    if value is None:  # the group is in a branch that did not match
+    value = matched_value(match)
+    if value is None:
         return None
     try:
         return value.decode()

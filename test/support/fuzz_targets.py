@@ -26,6 +26,7 @@ from kruise_probe.api.extraction import (
     FromMessage,
     PatternBudget,
     PatternError,
+    PatternTooCostly,
     value_of,
 )
 from kruise_probe.api.labels import label_value_error
@@ -242,7 +243,7 @@ def extracted_value(data: bytes) -> None:
     elif kind == b"r":
         extract = Extract(regex=word)
     extract = msgspec.structs.replace(extract, step=1 if kind == b"s" else None)
-    with suppress(PatternError, NoValue):
+    with suppress(PatternError, PatternTooCostly, NoValue):
         PatternBudget().take(extract.regex or "")
         value = at_once(value_in(text, extract, is_cut=len(text) % 2 > 0))
         assert len(text_of(value).encode()) <= 2 * MAX_EXTRACTED_BYTES

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from kruise_probe.api.criteria import Extract, MetricSample, path_steps, plain, sample_text
-from kruise_probe.api.extraction import PatternTooCostly, Steps, found_in_lines
+from kruise_probe.api.extraction import Steps, match_in_lines, matched_value
 from kruise_probe.daemon.probers.prober import MAX_TEXT_BYTES
 
 MAX_VALUE_BYTES: Final = 256
@@ -70,6 +70,7 @@ def value_in(text: bytes, extract: Extract, *, is_cut: bool) -> Steps[Value]:
 
     Raises:
         NoValue: there is none, and no default applies.
+        PatternTooCostly: the text is too large for the pattern.
     """
     lines = text
     if is_cut:
@@ -272,14 +273,16 @@ def regex_value(text: bytes, pattern: str) -> Steps[str]:
     """What `pattern` finds within a line.
 
     Raises:
-        NoValue: nothing, or the text is too large for the pattern.
+        NoValue: nothing.
+        PatternTooCostly: the text is too large for the pattern.
     """
+    match = yield from match_in_lines(text, pattern)
+    found: bytes | None = None
+    if match is not None:
+        found = matched_value(match)
+    if found is None:
+        raise NoValue(f"no line matches {pattern!r}", nothing_found=True)
     try:
-        found = yield from found_in_lines(text, pattern)
-        if found is None:
-            raise NoValue(f"no line matches {pattern!r}", nothing_found=True)
         return found.decode()
-    except PatternTooCostly as error:
-        raise NoValue("pattern too costly") from error
     except UnicodeDecodeError as error:
         raise NoValue("the value is no UTF-8") from error

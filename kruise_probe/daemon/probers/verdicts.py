@@ -1,6 +1,6 @@
 """The verdict on an attempt whose probe has `extract`, `successWhen` or an `epoch`. Attempts of other probes never come here.
 
-`judged` is a function of the code, the output and these fields, in bounded steps. The first step is cheap and runs at once;
+`judged` is a function of the output and these fields, in bounded steps. The first step is cheap and runs at once;
 the others may take milliseconds and run in threads, which tenants share.
 
 Source: kubelet pkg/probe for codes.
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.criteria import Epoch, Extract, SuccessWhen, status_range
-from kruise_probe.api.extraction import PatternTooCostly, Steps, found_in_lines
+from kruise_probe.api.extraction import PatternTooCostly, Steps, match_in_lines, matched_value
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.daemon.probers.prober import (
@@ -57,10 +57,12 @@ class ValueCriteria(NamedTuple):
         return (self.extract or self.when.regex or self.epoch) is not None
 
     def allows(self, code: int, *, is_success: bool) -> bool:
-        return code in self.allowed if self.codes else is_success
+        if not self.codes:
+            return is_success
+        return code in self.allowed
 
     async def judge(self, output: Output, resources: Resources, deadline: float) -> ProbeResult:
-        steps = judged(output, self.extract, self.when, self.epoch)
+        steps = judged(output, self)
         result: ProbeResult | None = None
 
         def advance() -> bool:
@@ -76,7 +78,7 @@ class ValueCriteria(NamedTuple):
             has_ended = advance()
             while not has_ended:
                 has_ended = await resources.compute(advance, deadline)
-        except NoValue as error:
+        except (NoValue, PatternTooCostly) as error:
             raise CouldNotProbe(Reason.NO_VALUE, normalise_message(str(error))) from error
         except TimeoutError as error:
             text = "the timeout ended before the value was found; raise timeoutSeconds"
@@ -99,47 +101,42 @@ def criteria_of(entry: ContainerProbe) -> ValueCriteria:
     return ValueCriteria(entry.extract, when, codes, frozenset(allowed), entry.epoch)
 
 
-def judged(
-    output: Output, extract: Extract | None, when: SuccessWhen, epoch: Epoch | None = None
-) -> Steps[ProbeResult]:
-    """Raises: NoValue."""
-    result = yield from _judged(output, extract, when)
-    if epoch is None or not result.succeeded:
-        return result
-    try:
-        text = yield from found_in_lines(output.text, epoch.regex)
-    except PatternTooCostly:
-        return result
-    return msgspec.structs.replace(result, epoch=_epoch_of(text))
-
-
-def _epoch_of(text: bytes | None) -> int | None:
-    """The number; None if it is none, or larger than 64 bits."""
-    if text is None or not text.isdigit() or len(text) > MAX_EPOCH_DIGITS:
-        return None
-    epoch = int(text)
-    return epoch if epoch <= MAX_EPOCH else None
-
-
-def _judged(output: Output, extract: Extract | None, when: SuccessWhen) -> Steps[ProbeResult]:
-    if when.regex is not None:
-        matches = yield from _matches(output.text, when.regex)
-        if not matches:
-            problem = f"no line matches regex {when.regex!r}"
+def judged(output: Output, criteria: ValueCriteria) -> Steps[ProbeResult]:
+    """Raises: NoValue, PatternTooCostly."""
+    pattern = criteria.when.regex
+    if pattern is not None:
+        match = yield from match_in_lines(output.text, pattern)
+        if match is None:
+            problem = f"no line matches regex {pattern!r}"
             return failure(normalise_message(problem))
+    extract = criteria.extract
     if extract is None:
         text = output.introduction + output.text
-        return success(normalise_message(text))
-    value = yield from value_in(output.text, extract, is_cut=output.is_cut)
-    return _verdict(value, extract, when)
+        result = success(normalise_message(text))
+    else:
+        value = yield from value_in(output.text, extract, is_cut=output.is_cut)
+        result = _verdict(value, extract, criteria.when)
+    if criteria.epoch is None or not result.succeeded:
+        return result
+    epoch = yield from _epoch_in(output.text, criteria.epoch.regex)
+    return msgspec.structs.replace(result, epoch=epoch)
 
 
-def _matches(text: bytes, pattern: str) -> Steps[bool]:
+def _epoch_in(text: bytes, pattern: str) -> Steps[int | None]:
+    """The number that the pattern finds. None: there is none, or it is larger than 64 bits, or the pattern is too costly."""
     try:
-        found = yield from found_in_lines(text, pattern)
-    except PatternTooCostly as error:
-        raise NoValue("pattern too costly") from error
-    return found is not None
+        match = yield from match_in_lines(text, pattern)
+    except PatternTooCostly:
+        return None
+    if match is None:
+        return None
+    digits = matched_value(match)
+    if digits is None or not digits.isdigit() or len(digits) > MAX_EPOCH_DIGITS:
+        return None
+    epoch = int(digits)
+    if epoch > MAX_EPOCH:
+        return None
+    return epoch
 
 
 def _verdict(value: Value, extract: Extract, when: SuccessWhen) -> ProbeResult:

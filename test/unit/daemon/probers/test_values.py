@@ -11,7 +11,7 @@ from support.tables import load_table
 from support.wire import Json
 
 from kruise_probe.api.criteria import Extract, MetricSample, path_steps
-from kruise_probe.api.extraction import Steps
+from kruise_probe.api.extraction import PatternTooCostly, Steps
 from kruise_probe.daemon.probers.prober import MAX_TEXT_BYTES
 from kruise_probe.daemon.probers.values import (
     NoValue,
@@ -37,7 +37,7 @@ def value_of(text: str, extract: Json, *, is_cut: bool) -> str:
     wanted = msgspec.convert(extract, Extract)
     try:
         value = at_once(value_in(text.encode("latin-1"), wanted, is_cut=is_cut))
-    except NoValue as error:
+    except (NoValue, PatternTooCostly) as error:
         return f"NoValue: {error}"
     return text_of(value)
 
@@ -79,7 +79,7 @@ def slowest(steps: Steps[Value]) -> float:
         began = time.thread_time()
         try:
             next(steps)
-        except (StopIteration, NoValue):
+        except (StopIteration, NoValue, PatternTooCostly):
             has_ended = True
         longest = max(longest, time.thread_time() - began)
     return longest
