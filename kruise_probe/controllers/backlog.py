@@ -7,12 +7,12 @@ Source: client-go util/workqueue (dirty keys).
 Differs: the keys of the queue are namespaces; a value says what to do with each pod.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.workqueue.turns import Turns
 
 
 class Visit(NamedTuple):
@@ -52,28 +52,27 @@ class Backlog:
     """First in, first out in each namespace."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, OrderedDict[NamespacedName | EndOfPods, Visit]] = {}
+        self._waiting: Turns[NamespacedName | EndOfPods, Visit] = Turns()
 
     def __contains__(self, namespace: str) -> bool:
         return namespace in self._waiting
 
     def put(self, pod: NamespacedName, visit: Visit) -> None:
         """Add a pod. One that waits already keeps its place."""
-        waiting = self._of(pod.namespace)
-        known = waiting.get(pod)
-        if known is not None:
-            visit = known.and_also(visit)
-        waiting[pod] = visit
+        waiting = self._waiting.get(pod.namespace)
+        if waiting is not None and pod in waiting:
+            waiting[pod] = waiting[pod].and_also(visit)
+        else:
+            self._waiting.push(pod.namespace, pod, visit)
 
     def put_end(self, marker: NamespacedName) -> None:
         """Return the end of this marker's pods after the pods that wait now."""
-        waiting = self._of(marker.namespace)
-        waiting[EndOfPods(marker)] = COUNT
-        waiting.move_to_end(EndOfPods(marker))
+        end = EndOfPods(marker)
+        self._remove(marker.namespace, end)
+        self._waiting.push(marker.namespace, end, COUNT)
 
     def discard(self, pod: NamespacedName) -> None:
-        if pod.namespace in self._waiting:
-            self._waiting[pod.namespace].pop(pod, None)
+        self._remove(pod.namespace, pod)
 
     def take(
         self,
@@ -82,14 +81,10 @@ class Backlog:
     ) -> Iterator[tuple[NamespacedName | EndOfPods, Visit]]:
         """Remove and yield at most so many."""
         for _ in range(most):
-            waiting = self._waiting.get(namespace)
-            if not waiting:
-                self._waiting.pop(namespace, None)
+            if namespace not in self._waiting:
                 return
-            found = waiting.popitem(last=False)
-            if not waiting:
-                del self._waiting[namespace]
-            yield found
+            yield self._waiting.pop_first(namespace)
 
-    def _of(self, namespace: str) -> OrderedDict[NamespacedName | EndOfPods, Visit]:
-        return self._waiting.setdefault(namespace, OrderedDict())
+    def _remove(self, namespace: str, waiting: NamespacedName | EndOfPods) -> None:
+        if waiting in self._waiting.get(namespace, {}):
+            self._waiting.take(namespace, waiting)
