@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from crd_schemas import definitions
@@ -40,6 +41,11 @@ RELEASE_NAMESPACE = "{{ .Release.Namespace }}"
 TOO_OLD = """\
 {{- if and .Values.admissionPolicy.enabled (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail "admissionPolicy.enabled requires Kubernetes 1.30; upgrade, or set it to false: each daemon's token can then write for every node" }}
+{{- end }}
+"""
+TOO_OLD_FOR_READS = """\
+{{- if and .Values.ownNodeReads.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) }}
+{{- fail "ownNodeReads.enabled requires Kubernetes 1.36; upgrade, or set it to false: each daemon's token can then read the NodePodProbes of all nodes" }}
 {{- end }}
 """
 ALLOWED_LABEL = "an-allowed-label"
@@ -84,6 +90,9 @@ def _kustomize() -> Iterator[tuple[str, str]]:
             yield f"{base}/{name}", HEAD + yaml_of(documents)
     yield "webhook/kustomization.yaml", HEAD + yaml_of([_webhook_component()])
     yield "webhook/webhook.yaml", HEAD + yaml_of(webhook(install))
+    yield "own-node-reads/kustomization.yaml", HEAD + yaml_of([_own_reads_component()])
+    reads = HEAD + yaml_of(objects_in("own_node_reads", system))
+    yield "own-node-reads/own_node_reads.yaml", reads
     for runtime, folder in SOCKET_FOLDERS.items():
         if runtime != "containerd":  # the default
             yield f"runtime/{runtime}/kustomization.yaml", HEAD + yaml_of([_runtime(folder)])
@@ -125,32 +134,46 @@ def _prometheus(system: str) -> Manifest:
 
 def _webhook_component() -> Manifest:
     """`components: [../webhook]` beside `resources: [../default]`."""
-    args = [
-        {
-            "op": "add",
-            "path": f"{_CONTAINER}/args/-",
-            "value": f"--webhook-addr=:{WEBHOOK_PORT}",
-        }
-    ]
     port = {"name": "webhook", "containerPort": WEBHOOK_PORT}
-    ports = [
-        {
-            "op": "add",
-            "path": f"{_CONTAINER}/ports/-",
-            "value": port,
-        }
+    added = [
+        _added_arg(f"--webhook-addr=:{WEBHOOK_PORT}"),
+        {"op": "add", "path": f"{_CONTAINER}/ports/-", "value": port},
     ]
-    target = {"kind": "Deployment", "name": MANAGER}
+    patches = [_patch("Deployment", MANAGER, added)]
+    return _component(resources=["webhook.yaml"], patches=patches)
+
+
+def _own_reads_component() -> Manifest:
+    """`components: [../own-node-reads]` beside `resources: [../default]`. The removed rule reads all NodePodProbes."""
+    flag = [_added_arg("--own-node-reads")]
+    patches = [
+        _patch("ClusterRole", DAEMON, [{"op": "remove", "path": "/rules/0"}]),
+        _patch("Deployment", MANAGER, flag),
+        _patch("DaemonSet", DAEMON, flag),
+    ]
+    return _component(resources=["own_node_reads.yaml"], patches=patches)
+
+
+def _added_arg(arg: str) -> Manifest:
+    return {
+        "op": "add",
+        "path": f"{_CONTAINER}/args/-",
+        "value": arg,
+    }
+
+
+def _patch(kind: str, name: str, operations: Sequence[Manifest]) -> Manifest:
+    return {
+        "target": {"kind": kind, "name": name},
+        "patch": yaml_of([operations]),
+    }
+
+
+def _component(**parts: Sequence[Any]) -> Manifest:
     return {
         "apiVersion": "kustomize.config.k8s.io/v1alpha1",
         "kind": "Component",
-        "resources": ["webhook.yaml"],
-        "patches": [
-            {
-                "target": target,
-                "patch": yaml_of([[*args, *ports]]),
-            }
-        ],
+        **parts,
     }
 
 
@@ -160,33 +183,31 @@ def _runtime(folder: str) -> Manifest:
         f"{_CONTAINER}/volumeMounts/0/mountPath": f"/host{folder}",
         "/spec/template/spec/volumes/0/hostPath/path": folder,
     }
-    patch = [{"op": "replace", "path": path, "value": value} for path, value in paths.items()]
-    target = {"kind": "DaemonSet", "name": DAEMON}
-    return {
-        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
-        "kind": "Component",
-        "patches": [{"target": target, "patch": yaml_of([patch])}],
-    }
+    replaced = [{"op": "replace", "path": path, "value": value} for path, value in paths.items()]
+    return _component(patches=[_patch("DaemonSet", DAEMON, replaced)])
 
 
 def _chart() -> Iterator[tuple[str, str]]:
     crds = all_crds([ALLOWED_LABEL])
     for crd in crds:  # an uninstall would take every marker with them
         crd["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
-    rbac = [
-        *objects_in("manager_rbac", RELEASE_NAMESPACE),
-        *objects_in("daemon_rbac", RELEASE_NAMESPACE),
-    ]
+    of_daemon = objects_in("daemon_rbac", RELEASE_NAMESPACE)
+    reads_of_all = yaml_of([of_daemon[1]["rules"][:1]])
+    unless = f"{{{{- if not .Values.ownNodeReads.enabled }}}}\n{reads_of_all}{{{{- end }}}}\n"
+    daemon_rbac = yaml_of(of_daemon).replace(reads_of_all, unless)
+    rbac = f"{yaml_of(objects_in('manager_rbac', RELEASE_NAMESPACE))}---\n{daemon_rbac}"
     # json.dumps wrote the list of one key; helm writes the list of the values.
     rules = _when(".Values.crds.install", crds).replace(f'["{ALLOWED_LABEL}"]', ALLOWED_LABELS)
     yield "chart/templates/crds.yaml", rules
-    yield "chart/templates/rbac.yaml", HEAD + _labelled(_annotated(yaml_of(rbac)))
+    yield "chart/templates/rbac.yaml", HEAD + _labelled(_annotated(rbac))
     metrics = _when(".Values.metrics.secure", objects_in("metrics_rbac", RELEASE_NAMESPACE))
     yield "chart/templates/metrics-rbac.yaml", metrics
     policy = _when(
         ".Values.admissionPolicy.enabled", objects_in("own_node_policy", RELEASE_NAMESPACE)
     )
     yield "chart/templates/own-node-policy.yaml", TOO_OLD + policy
+    reads = _when(".Values.ownNodeReads.enabled", objects_in("own_node_reads", RELEASE_NAMESPACE))
+    yield "chart/templates/own-node-reads.yaml", TOO_OLD_FOR_READS + reads
     yield "chart/templates/webhook.yaml", HEAD + _chart_webhook()
     yield "chart/templates/alerts.yaml", _chart_alerts()
     yield "chart/README.md", _chart_readme()

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from kruise_probe.api.fields import Field, Rule, Use, literal, rule
-from kruise_probe.api.meta import ApiObject, NamespacedName, Resource, as_is
+from kruise_probe.api.meta import ApiObject, NamespacedName, OwnerReference, Resource, as_is
 from kruise_probe.api.problems import ErrorKind, Problem, violation
 from kruise_probe.api.structs import Wire
 
@@ -389,6 +389,11 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     @property
     def key(self) -> NamespacedName:
         return NamespacedName("", self.name)
+
+    @property
+    def as_owner(self) -> OwnerReference:
+        """The reference of an object that is deleted with this Node."""
+        return OwnerReference("v1", "Node", self.name, self.uid)
 
 
 def project_node(wire: NodeWire) -> Node:

@@ -89,6 +89,11 @@ LEADER_LEASE_NODE: Final = LEADER_ELECTION_ID.removeprefix(DAEMON_LEASE_PREFIX)
 """Node name whose daemon's Lease would collide with the managers' leader election Lease."""
 
 
+def node_user(node: str) -> str:
+    """The user of a node's kubelet, and of a daemon with --own-node-reads while it reads."""
+    return f"system:node:{node}"
+
+
 def daemon_lease_name(node: str) -> str:
     """Name of the heartbeat Lease of the daemon on `node`.
 

@@ -5,7 +5,7 @@ import resource
 import sys
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import click
 import structlog
@@ -37,11 +37,13 @@ from kruise_probe.cli.options import (
     serving,
     user_agent,
 )
+from kruise_probe.client.pool import Pool
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
 from kruise_probe.daemon.desired import NodeAddresses
 from kruise_probe.daemon.metrics import PlacesCollector
+from kruise_probe.daemon.own_reads import NodeReader
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.supervisor import run_supervisor
@@ -150,15 +152,18 @@ async def _run_probes(
     runtime: NodeRuntime,
     context: ProcessContext,
 ) -> None:
-    client = RestClient(
-        config=context.config,
-        field_manager=DAEMON_FIELD_MANAGER,
-        user_agent=user_agent(DAEMON_FIELD_MANAGER),
-    )
-    async with client, runtime, asyncio.TaskGroup() as group:
+    options: dict[str, Any] = {
+        "config": context.config,
+        "field_manager": DAEMON_FIELD_MANAGER,
+        "user_agent": user_agent(DAEMON_FIELD_MANAGER),
+        "pool": Pool(context.config),
+    }
+    client = RestClient(**options)
+    reader = NodeReader(flags.node_name, **options) if flags.own_node_reads else client
+    async with client, reader, runtime, asyncio.TaskGroup() as group:
         informer = SharedInformer(
             ResourceListerWatcher(
-                client, NODE_POD_PROBES, field_selector=f"metadata.name={flags.node_name}"
+                reader, NODE_POD_PROBES, field_selector=f"metadata.name={flags.node_name}"
             ),
             name="nodepodprobes",
         )

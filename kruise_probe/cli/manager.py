@@ -232,6 +232,7 @@ def _options(flags: ManagerFlags) -> ManagerOptions:
         system_namespace=flags.system_namespace,
         allowed_labels=flags.allowed_label_keys,
         serverless=SERVERLESS.enabled(flags.feature_gates),
+        own_node_reads=flags.own_node_reads,
         marker_workers=flags.podprobemarker_workers,
         node_workers=flags.nodepodprobe_workers,
         message_update_interval_seconds=flags.message_update_interval,

@@ -67,6 +67,10 @@ class ManifestFlags(Install):
     admission_policy: bool = _security(
         "Limit the writes of each daemon's token to its own node; set to false before Kubernetes 1.30."
     )
+    own_node_reads: bool = switch(
+        "Limit also the reads of each daemon's token to its own node; needs Kubernetes 1.36.",
+        group="Security",
+    )
     webhook: bool = _webhook(
         "Install the manager's webhook, which Kruise's own CRDs and serverless pods need."
     )

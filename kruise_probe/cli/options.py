@@ -43,6 +43,11 @@ class SharedFlags:
         "Require a bearer token for /metrics. Its user needs permission to get /metrics. The port speaks TLS only.",
         group="Metrics and health",
     )
+    own_node_reads: bool = switch(
+        "Kubernetes 1.36 or newer: the daemon reads as its node, so its token reads no other node's probes. The manager "
+        "creates a role for each node. Set it for both.",
+        group="Cluster",
+    )
     log_format: str = flag(
         "json: one object per line.", click.Choice(FORMATS), "text", group="Logs"
     )

@@ -25,6 +25,7 @@ from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.budget import fit_steps
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.own_reads import OwnReads
 from kruise_probe.controllers.plan import plan_steps
 from kruise_probe.controllers.state import State, WrittenSpec
 from kruise_probe.workqueue.slices import Slices
@@ -43,7 +44,13 @@ class NodeReconciler:
     NodePodProbe, or fit again.
     """
 
-    def __init__(self, state: State, client: RestClient) -> None:
+    def __init__(
+        self,
+        state: State,
+        client: RestClient,
+        own_reads: OwnReads | None = None,
+    ) -> None:
+        self._own_reads = own_reads
         self._state = state
         self._queues = state.queues
         self._client = client
@@ -63,7 +70,7 @@ class NodeReconciler:
         owners: tuple[OwnerReference, ...] | None = None
         if stored is not None:
             current = stored.spec.pod_probes
-            owners = with_node_owner(stored.metadata.owner_references, _owner(node))
+            owners = with_node_owner(stored.metadata.owner_references, node.as_owner)
         known = state.spec(name)
         wanted, written = await self._decide(name, known, current)
         if stored is None or owners is not None or not _is_current(known, wanted, current):
@@ -78,6 +85,8 @@ class NodeReconciler:
         elif wanted != current:
             written = written._replace(sent=known.sent, stored=known.stored)
         self._record(name, written)
+        if self._own_reads is not None:
+            await self._own_reads.create_missing(node)
 
     async def _decide(
         self,
@@ -130,7 +139,7 @@ class NodeReconciler:
 
     async def _create(self, node: Node, wanted: tuple[PodProbe, ...]) -> NodePodProbe:
         body = NODE_POD_PROBES.encode(
-            metadata={"name": node.name, "ownerReferences": [_owner(node)]},
+            metadata={"name": node.name, "ownerReferences": [node.as_owner]},
             spec={"podProbes": wanted} if wanted else {},
         )
         return await self._client.create(NODE_POD_PROBES, body)
@@ -195,7 +204,3 @@ def _is_current(
     if wanted == current:
         return True
     return known.is_altered and wanted == known.sent and current == known.stored
-
-
-def _owner(node: Node) -> OwnerReference:
-    return OwnerReference("v1", "Node", node.name, node.uid)

@@ -15,6 +15,7 @@ from kruise_probe.controllers.events import (
 )
 from kruise_probe.controllers.marker_reconciler import MarkerReconciler
 from kruise_probe.controllers.node_reconciler import NodeReconciler
+from kruise_probe.controllers.own_reads import OwnReads
 from kruise_probe.controllers.pod_reconciler import PodReconciler
 from kruise_probe.controllers.state import Informers, ManagerOptions, State
 from kruise_probe.controllers.visit_reconciler import VisitReconciler
@@ -40,7 +41,8 @@ def build(manager: Manager, options: ManagerOptions) -> Informers:
     manager.preparations.append(read_definitions)
     manager.on_lead = queues.open
     client = manager.rest
-    nodes = NodeReconciler(state, client)
+    own_reads = OwnReads(manager, queues) if options.own_node_reads else None
+    nodes = NodeReconciler(state, client, own_reads)
     pods = PodReconciler(state, client, manager.events)
     markers = MarkerReconciler(state, client, manager.events)
     daemons = DaemonReconciler(state, client)

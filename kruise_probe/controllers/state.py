@@ -69,6 +69,7 @@ class ManagerOptions(NamedTuple):
     Attributes:
         allowed_labels: reserved label keys that policies may write.
         serverless: gate `EnablePodProbeMarkerOnServerless`.
+        own_node_reads: each node gets the right to read its own NodePodProbe.
         marker_workers, node_workers: concurrent reconciles of markers and of nodes.
         pod_workers: concurrent reconciles of pods; they keep as many requests in flight as the client allows.
         message_update_interval_seconds: between writes of one pod that change only messages, after a burst.
@@ -77,6 +78,7 @@ class ManagerOptions(NamedTuple):
     system_namespace: str
     allowed_labels: frozenset[str] = frozenset()
     serverless: bool = False
+    own_node_reads: bool = False
     marker_workers: int = 4
     node_workers: int = 48
     pod_workers: int = 48

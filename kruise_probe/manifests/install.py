@@ -3,7 +3,8 @@
 Source: Kruise config/manager, config/daemonconfig, config/rbac and config/webhook; pod-security-standards; kubernetes
 test/e2e/testing-manifests/auth per_node_validatingadmissionpolicy; cert-manager's CA injector.
 Differs: no debug switches in the environment, no capability, no root for the manager. The daemon has four rules, none on
-pods or secrets; the manager has none on secrets but for the webhook's own. `metrics_rbac.yaml` adds two rules to both. The
+pods or secrets; the manager has none on secrets but for the webhook's own. `metrics_rbac.yaml` adds two rules to both,
+`own_node_reads.yaml` one to the manager and two in place of one to the daemon. The
 policy also restricts the daemon's heartbeat Lease, and the source host of its events.
 """
 
@@ -47,6 +48,7 @@ class Install:
         cert_manager: whether cert-manager issues the webhook's certificate.
         serverless: whether the webhook also reviews new pods, for the gate EnablePodProbeMarkerOnServerless.
         metrics_secure: /metrics needs a bearer token of a user who may get it.
+        own_node_reads: daemons read as their nodes; no rule lets them read all NodePodProbes.
     """
 
     namespace: str = SYSTEM_NAMESPACE
@@ -60,6 +62,7 @@ class Install:
     cert_manager: bool = False
     serverless: bool = False
     metrics_secure: bool = True
+    own_node_reads: bool = False
 
 
 def default_install(install: Install, *, admission_policy: bool = True) -> list[Manifest]:
@@ -74,10 +77,13 @@ def default_install(install: Install, *, admission_policy: bool = True) -> list[
         "daemon_rbac": True,
         "metrics_rbac": install.metrics_secure,
         "own_node_policy": admission_policy,
+        "own_node_reads": install.own_node_reads,
     }
     for file, is_wanted in wanted.items():
         if is_wanted:
             objects += objects_in(file, install.namespace)
+    if install.own_node_reads:
+        _remove_reads_of_all(objects)
     if install.webhook:
         objects += webhook(install)
     if install.replicas > 1:
@@ -87,6 +93,13 @@ def default_install(install: Install, *, admission_policy: bool = True) -> list[
         manager(install),
         daemon(install),
     ]
+
+
+def _remove_reads_of_all(objects: list[Manifest]) -> None:
+    """Remove the rule by which daemons read the NodePodProbes of all nodes: the first of their ClusterRole."""
+    for each in objects:
+        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", DAEMON):
+            del each["rules"][0]
 
 
 def manager(install: Install) -> Manifest:
@@ -140,6 +153,8 @@ def _workload(mode: str, install: Install, **values: str) -> tuple[Manifest, Man
     container = pod["containers"][0]
     if not install.metrics_secure:
         container["args"].remove("--metrics-secure")
+    if install.own_node_reads:
+        container["args"].append("--own-node-reads")
     if install.feature_gates:
         gates = [f"{name}={str(on).lower()}" for name, on in install.feature_gates.items()]
         container["args"].append(f"--feature-gates={','.join(gates)}")

@@ -31,8 +31,10 @@ class TokenClient:
         self._tls = ssl.create_default_context(cadata=authority)
         self._token = token.strip()
 
-    def send(self, method: str, path: str, body: Json | None = None) -> TextResponse:
-        """One request; a PATCH is a merge patch."""
+    def send(
+        self, method: str, path: str, body: Json | None = None, *, as_user: str = ""
+    ) -> TextResponse:
+        """One request, also as another user; a PATCH is a merge patch."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         request = urllib.request.Request(
             self._server + path,
@@ -40,6 +42,8 @@ class TokenClient:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {self._token}", "Content-Type": kind},
         )
+        if as_user:
+            request.add_header("Impersonate-User", as_user)
         # Without the proxy of the environment, because the cluster is on this machine.
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls)

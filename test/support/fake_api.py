@@ -23,6 +23,7 @@ from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.definitions import DEFINITIONS
+from kruise_probe.controllers.own_reads import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
 from kruise_probe_playground.apiserver.managed_fields import ManagerIdentifier, track
 from kruise_probe_playground.apiserver.requests import merge_patch
@@ -39,6 +40,8 @@ _OF_THE_CREATOR = {
     "fieldsV1": {"f:spec": {"f:containers": {}}},
 }
 _POD = next(each for each in builtin_kinds() if each.plural == "pods")
+RIGHTS = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
+"""What --own-node-reads needs for each node."""
 _GENERATED = ("podprobemarkers", "nodepodprobes")
 
 
@@ -96,7 +99,7 @@ class FakeApi:
     def __init__(self) -> None:
         self.sources: dict[str, FakeSource[Any]] = {
             kind.plural: FakeSource()
-            for kind in (PODS, MARKERS, NODES, NODE_POD_PROBES, LEASES, DEFINITIONS)
+            for kind in (PODS, MARKERS, NODES, NODE_POD_PROBES, LEASES, DEFINITIONS, *RIGHTS)
         }
         self.watched: dict[str, str] = {}
         self.writes: list[Write] = []

@@ -81,16 +81,21 @@ def namespace(admin: Kubectl) -> Iterator[str]:
         yield kubectl.namespace
 
 
-@pytest.mark.parametrize("webhook", [False, True])
+@cases(
+    "component install",
+    none=("", Install()),
+    webhook=("webhook", Install(webhook=True)),
+    own_reads=("own-node-reads", Install(own_node_reads=True)),
+)
 def test_kustomize_makes_what_the_command_makes(
-    admin: Kubectl, tmp_path: Path, webhook: bool
+    admin: Kubectl, tmp_path: Path, component: str, install: Install
 ) -> None:
-    if webhook:
-        documents = built(admin, tmp_path, ["default"], ["webhook"])
+    if component:
+        documents = built(admin, tmp_path, ["default"], [component])
     else:
         documents = parsed(admin.run("kustomize", str(CHECKOUT / "config" / "default")))
 
-    assert by_identity(documents) == by_identity(default_install(Install(webhook=webhook)))
+    assert by_identity(documents) == by_identity(default_install(install))
 
 
 GATE = "EnablePodProbeMarkerOnServerless"
@@ -114,6 +119,7 @@ WEBHOOK = Install(webhook=True, serverless=True, feature_gates={GATE: True})
         dataclasses.replace(WEBHOOK, cert_manager=True),
     ),
     plain_metrics=(("metrics.secure=false",), Install(metrics_secure=False)),
+    own_reads=(("ownNodeReads.enabled=true",), Install(own_node_reads=True)),
 )
 def test_the_chart_makes_what_the_command_makes(
     admin: Kubectl, values: tuple[str, ...], install: Install
@@ -205,11 +211,14 @@ def test_the_chart_is_one_that_others_depend_on(
 def test_the_chart_says_what_an_old_cluster_lacks(admin: Kubectl) -> None:
     with pytest.raises(AssertionError, match=r"requires Kubernetes 1\.30"):
         template(version="1.29.0")
+    with pytest.raises(AssertionError, match=r"requires Kubernetes 1\.36"):
+        template("ownNodeReads.enabled=true", version="1.35.9")
     kinds = {each["kind"] for each in template("admissionPolicy.enabled=false", version="1.29.0")}
     assert not any(kind.startswith("ValidatingAdmissionPolicy") for kind in kinds)
 
 
 EVERYTHING = (
+    "ownNodeReads.enabled=true",
     "manager.allowedLabelKeys={topology.kubernetes.io/zone}",
     "webhook.enabled=true",
     "featureGates.EnablePodProbeMarkerOnServerless=true",

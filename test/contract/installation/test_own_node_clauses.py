@@ -1,5 +1,5 @@
-"""Each clause of the policy for daemons decides a request. RBAC allows all of them: the requests impersonate a daemon
-that is also a cluster administrator.
+"""Each clause of the policies for daemons and for the manager decides a request. RBAC allows all of them: the requests
+impersonate a daemon or a manager that is also a cluster administrator.
 """
 
 import asyncio
@@ -29,6 +29,8 @@ PATHS = {
     "nodepodprobes": "/apis/apps.kruise.io/v1alpha1/nodepodprobes",
     "leases": "/apis/coordination.k8s.io/v1/namespaces/{0}/leases",
     "events": "/api/v1/namespaces/{0}/events",
+    "roles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "bindings": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "new-events": "/apis/events.k8s.io/v1/namespaces/{0}/events",
 }
 
@@ -89,11 +91,12 @@ def in_namespace(body: Any, namespace: str) -> Any:
 
 @contextmanager
 def installed(admin: Kubectl, namespace: str) -> Iterator[None]:
-    """The policy for daemons of the namespace, beside a real installation, and objects to change."""
+    """The policies for daemons and manager of the namespace, beside a real installation, and objects to change."""
     cluster_wide = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         *(node_pod_probe(name) for name in (NODE, OTHER)),
         *apart(objects_in("own_node_policy", namespace), namespace),
+        *apart(objects_in("own_node_reads", namespace), namespace),
     ]
     leases = (daemon_lease_name(NODE), daemon_lease_name(OTHER), SPECIAL, LEADER_ELECTION_ID)
     objects = [
@@ -126,14 +129,14 @@ async def send(api: Api, row: Row, namespace: str) -> ApiResponse:
 def answers(admin: Kubectl) -> dict[str, ApiResponse]:
     """What the server answers to each row, by the row's id."""
     namespace = f"contract-{uuid.uuid4().hex[:8]}"
-    refused = next(row for row in ROWS if row.id == "update-other-node")
+    refused = [row for row in ROWS if row.id in ("update-other-node", "role-of-another-name")]
 
     async def ask() -> dict[str, ApiResponse]:
         async with aiohttp.ClientSession() as session:
             api = Api(session, target_of(Path(admin.kubeconfig)))
 
             async def is_enforced() -> bool:
-                return (await send(api, refused, namespace)).code == 403
+                return {(await send(api, row, namespace)).code for row in refused} == {403}
 
             await programs.until("the policy is enforced", is_enforced)
             return {row.id: await send(api, row, namespace) for row in ROWS}
