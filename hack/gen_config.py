@@ -21,6 +21,7 @@ from kruise_probe.manifests.install import (
     MANAGER,
     NAME_LABEL,
     PRODUCT,
+    READS_OF_ALL,
     SOCKET_FOLDERS,
     WEBHOOK_PORT,
     Install,
@@ -146,8 +147,12 @@ def _webhook_component() -> Manifest:
 def _own_reads_component() -> Manifest:
     """`components: [../own-node-reads]` beside `resources: [../default]`. The removed rule reads all NodePodProbes."""
     flag = [_added_arg("--own-node-reads")]
+    removed = [
+        {"op": "test", "path": "/rules/0", "value": READS_OF_ALL},
+        {"op": "remove", "path": "/rules/0"},
+    ]
     patches = [
-        _patch("ClusterRole", DAEMON, [{"op": "remove", "path": "/rules/0"}]),
+        _patch("ClusterRole", DAEMON, removed),
         _patch("Deployment", MANAGER, flag),
         _patch("DaemonSet", DAEMON, flag),
     ]
@@ -191,10 +196,10 @@ def _chart() -> Iterator[tuple[str, str]]:
     crds = all_crds([ALLOWED_LABEL])
     for crd in crds:  # an uninstall would take every marker with them
         crd["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
-    of_daemon = objects_in("daemon_rbac", RELEASE_NAMESPACE)
-    reads_of_all = yaml_of([of_daemon[1]["rules"][:1]])
+    reads_of_all = yaml_of([[READS_OF_ALL]])
     unless = f"{{{{- if not .Values.ownNodeReads.enabled }}}}\n{reads_of_all}{{{{- end }}}}\n"
-    daemon_rbac = yaml_of(of_daemon).replace(reads_of_all, unless)
+    daemon_rbac = yaml_of(objects_in("daemon_rbac", RELEASE_NAMESPACE))
+    daemon_rbac = daemon_rbac.replace(reads_of_all, unless)
     rbac = f"{yaml_of(objects_in('manager_rbac', RELEASE_NAMESPACE))}---\n{daemon_rbac}"
     # json.dumps wrote the list of one key; helm writes the list of the values.
     rules = _when(".Values.crds.install", crds).replace(f'["{ALLOWED_LABEL}"]', ALLOWED_LABELS)

@@ -28,7 +28,10 @@ LABELS: Final = {
 
 
 def _identity(decoded: ApiObject) -> ApiObject:
-    """The object without what no decision reads: a cluster has two of them for each node."""
+    """The object without what no decision reads: a cluster has two of them for each node.
+
+    Other products' roles are cached too, and cost as little: the client has no label selectors.
+    """
     meta = decoded.metadata
     return ApiObject(
         ObjectMeta(

@@ -24,6 +24,12 @@ DAEMON: Final = "kruise-probe-daemon"
 PRODUCT: Final = "kruise-probe"
 NAME_LABEL: Final = "app.kubernetes.io/name"
 """With the value `PRODUCT`, a label of every object that an uninstall deletes: all but the namespace and the CRDs."""
+READS_OF_ALL: Final = {
+    "apiGroups": ["apps.kruise.io"],
+    "resources": ["nodepodprobes"],
+    "verbs": ["get", "list", "watch"],
+}
+"""The rule by which daemons read the NodePodProbes of all nodes, which own reads replace."""
 DEFAULT_IMAGE: Final = f"ghcr.io/kruise-probe/kruise-probe:{__version__}"
 WEBHOOK_PORT: Final = 9443
 SOCKET_FOLDERS: Final = {
@@ -96,10 +102,10 @@ def default_install(install: Install, *, admission_policy: bool = True) -> list[
 
 
 def _remove_reads_of_all(objects: list[Manifest]) -> None:
-    """Remove the rule by which daemons read the NodePodProbes of all nodes: the first of their ClusterRole."""
-    for each in objects:
-        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", DAEMON):
-            del each["rules"][0]
+    """Remove the rule by which daemons read the NodePodProbes of all nodes."""
+    for role in objects:
+        if (role["kind"], role["metadata"]["name"]) == ("ClusterRole", DAEMON):
+            role["rules"].remove(READS_OF_ALL)
 
 
 def manager(install: Install) -> Manifest:
