@@ -147,7 +147,7 @@ def _webhook_component() -> Manifest:
 def _own_reads_component() -> Manifest:
     """`components: [../own-node-reads]` beside `resources: [../default]`. The removed rule reads all NodePodProbes."""
     flag = [_added_arg("--own-node-reads")]
-    removed = [
+    removed: list[Manifest] = [
         {"op": "test", "path": "/rules/0", "value": READS_OF_ALL},
         {"op": "remove", "path": "/rules/0"},
     ]
