@@ -29,6 +29,8 @@ _LINES_PER_STEP: Final = 4096
 _LISTED: Final = 2
 """How many samples a message lists."""
 
+_OBJECT: Final = ord("{")
+_LIST: Final = ord("[")
 _BEFORE_EXEMPLAR: Final = re.compile(rb'[^{#]*+(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*+")*+\})?+[^#]*+')
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _NAME: Final = re.compile(
@@ -94,7 +96,8 @@ def value_in(text: bytes, extract: Extract, *, is_cut: bool) -> Steps[Value]:
 def _checked(value: Value) -> Value:
     """Raises: NoValue, if it is too long or has several lines."""
     if isinstance(value, Decimal):
-        if abs(value.adjusted()) + len(value.as_tuple().digits) > MAX_VALUE_BYTES:
+        digits = len(value.as_tuple().digits)
+        if digits + abs(value.adjusted()) > MAX_VALUE_BYTES:
             raise NoValue(f"the number has more than {MAX_VALUE_BYTES} digits")
         return value
     if len(value.encode(errors="replace")) > MAX_VALUE_BYTES:
@@ -158,12 +161,14 @@ def metric_value(text: bytes, wanted: MetricSample) -> Steps[Decimal]:
 
 def _samples(text: bytes, wanted: MetricSample) -> Steps[list[Sample]]:
     """The first samples with this name and these labels, one more than a message lists. Raises: NoValue."""
+    escaped = wanted.name.translate(_ESCAPES).encode()
     found: list[Sample] = []
     parsed = 0
-    for number, line in enumerate(_lines_of(text, wanted.name), start=1):
+    for number, line in enumerate(_lines_with(escaped, text), start=1):
         if number % _LINES_PER_STEP == 0:
             yield
-        if line is None:
+        name = _NAME.match(line)
+        if name is None or _name_in(name) != escaped:
             continue
         parsed += 1
         if parsed > _MAX_SAMPLES:
@@ -173,15 +178,18 @@ def _samples(text: bytes, wanted: MetricSample) -> Steps[list[Sample]]:
         sample = _parsed(line)
         if sample.name == wanted.name and wanted.labels.items() <= sample.labels.items():
             found.append(sample)
-            if len(found) > _LISTED:
-                break
+        if len(found) > _LISTED:
+            break
     return found
 
 
 def names_of_metrics(text: bytes) -> list[str]:
     """The names of all samples."""
-    names = [_name_in(found).decode(errors="replace") for found in _NAME.finditer(text)]
-    return list(dict.fromkeys(names))
+    names: dict[str, None] = {}
+    for found in _NAME.finditer(text):
+        name = _name_in(found)
+        names[name.decode(errors="replace")] = None
+    return list(names)
 
 
 def _name_in(found: re.Match[bytes]) -> bytes:
@@ -189,20 +197,17 @@ def _name_in(found: re.Match[bytes]) -> bytes:
     return name
 
 
-def _lines_of(text: bytes, name: str) -> Iterator[bytes | None]:
-    """The lines of samples with this name; None for a line that has the name at another place."""
-    escaped = name.translate(_ESCAPES).encode()
+def _lines_with(word: bytes, text: bytes) -> Iterator[bytes]:
+    """The lines that have `word` anywhere."""
     end = 0
-    at = text.find(escaped)
+    at = text.find(word)
     while at >= 0:
         begin = text.rfind(b"\n", end, at) + 1
         end = text.find(b"\n", at)
         if end < 0:
             end = len(text)
-        found = _NAME.match(text, begin, end)
-        is_sample = found is not None and _name_in(found) == escaped
-        yield text[begin:end] if is_sample else None
-        at = text.find(escaped, end)
+        yield text[begin:end]
+        at = text.find(word, end)
 
 
 def _parsed(line: bytes) -> Sample:
@@ -227,7 +232,8 @@ def json_value(text: bytes, path: str) -> Steps[Value]:
     Raises:
         NoValue: the text is no JSON, or has no such value there.
     """
-    if not text or text.isspace():
+    text = text.lstrip()
+    if not text:
         raise NoValue("the text is empty")
     try:
         part = memoryview(text)
@@ -235,9 +241,10 @@ def json_value(text: bytes, path: str) -> Steps[Value]:
             part = _child(part, step, path)
             if len(part) > _MAX_LINE_BYTES:
                 yield
-        if bytes(part[:1]) in (b"{", b"["):
-            kind = "an object" if part[0] == ord("{") else "a list"
-            raise NoValue(f"{path} is {kind}")
+        if part[0] == _OBJECT:
+            raise NoValue(f"{path} is an object")
+        if part[0] == _LIST:
+            raise NoValue(f"{path} is a list")
         value = _scalar(part)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NoValue(f"no JSON: {error}") from error
@@ -251,22 +258,24 @@ def json_value(text: bytes, path: str) -> Steps[Value]:
 
 
 def _child(part: memoryview, step: str | int, path: str) -> memoryview:
-    """Raises: NoValue, if there is no such member or item; errors of msgspec."""
-    kept: dict[str, msgspec.Raw] = {}
-    child: msgspec.Raw | None = None
-    begin = bytes(part[:64]).lstrip()[:1]
-    if isinstance(step, str) and begin == b"{":
-        kept = _members(part)
-        child = kept.get(step)
-    elif isinstance(step, int) and begin == b"[":
+    """The member or item of `part`, which begins without blanks. Raises: NoValue, if there is none; errors of msgspec."""
+    names: list[str] = []
+    if isinstance(step, str) and part[0] == _OBJECT:
+        members = _members(part)
+        if step in members:
+            return memoryview(members[step])
+        names = list(members)
+    elif isinstance(step, int) and part[0] == _LIST:
         items = _items(part)
         if step < len(items):
-            child = items[step]
+            return memoryview(items[step])
     else:
         _ = msgspec.json.decode(part, type=msgspec.Raw)
-    if child is None:
-        raise NoValue(f"{path}: no {step!r}", nothing_found=True, names=lambda: list(kept))
-    return memoryview(child)
+    raise NoValue(
+        f"{path}: no {step!r}",
+        nothing_found=True,
+        names=lambda: names,
+    )
 
 
 def regex_value(text: bytes, pattern: str) -> Steps[str]:
