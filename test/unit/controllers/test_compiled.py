@@ -41,6 +41,16 @@ def test_a_request_from_before_the_rules_is_sent_and_reported(action: Json) -> N
     assert len(compiled.errors) == 1
 
 
+@cases("written", integer=10, text="10", fraction="10.0", zeros="010.00")
+def test_equal_decimals_have_one_hash(written: int | str) -> None:
+    def hash_of(number: int | str) -> str:
+        value = {"extract": {"regex": "x", "step": number}, "successWhen": {"max": number}}
+        (probe,) = compile_marker(marker(probes=[{**probe_wire(), **value}])).probes
+        return probe.container_probe.hash
+
+    assert hash_of(written) == hash_of("10")
+
+
 @cases(
     "labels annotations kept",
     bad_key=({"-": "x", "ok": "1"}, {}, ({"ok": "1"}, {})),
