@@ -17,6 +17,10 @@ MAX_PEAK_MB = 128
 
 COSTLY: dict[str, tuple[Json, bytes]] = {
     "samples": ({"metric": {"name": "a", "labels": {"b": "d"}}}, b'a{b="c"} 1\n' * (KIB_256 // 11)),
+    "long-samples": (
+        {"metric": {"name": "a", "labels": {"b": "d"}}},
+        (b'a{b="' + rb"\\" * 4000 + b'"} 1\n') * 32,
+    ),
     "other-names": ({"metric": {"name": "a"}}, b'b{a="c"} 1\n' * (KIB_256 // 11)),
     "objects": ({"jsonPath": "[1].x"}, b"[" + b'{"":0},' * (KIB_256 // 7) + b"0]"),
     "lists": ({"jsonPath": "[0]"}, b"[" + b"[]," * (KIB_256 // 3 - 1) + b"0]"),

@@ -8,7 +8,7 @@ Differs: of two members of a JSON object with the same name, the last one counts
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from decimal import Context, Decimal
+from decimal import Context, Decimal, InvalidOperation
 from typing import Final
 
 import msgspec
@@ -24,7 +24,9 @@ MAX_VALUE_BYTES: Final = 256
 _MAX_LINE_BYTES: Final = 8 * 1024
 _MAX_SAMPLES: Final = 1024
 """How many lines are parsed for one metric."""
-_SAMPLES_PER_STEP: Final = 64
+_PARSED_PER_STEP: Final = 8 * 1024
+"""How many bytes of samples are parsed in one step, which takes 4 ms; each counts at least `_SAMPLE_BYTES`."""
+_SAMPLE_BYTES: Final = 128
 _LINES_PER_STEP: Final = 4096
 _LISTED: Final = 2
 """How many samples a message lists."""
@@ -164,6 +166,7 @@ def _samples(text: bytes, wanted: MetricSample) -> Steps[list[Sample]]:
     escaped = wanted.name.translate(_ESCAPES).encode()
     found: list[Sample] = []
     parsed = 0
+    parsed_bytes = 0
     for number, line in enumerate(_lines_with(escaped, text), start=1):
         if number % _LINES_PER_STEP == 0:
             yield
@@ -173,7 +176,9 @@ def _samples(text: bytes, wanted: MetricSample) -> Steps[list[Sample]]:
         parsed += 1
         if parsed > _MAX_SAMPLES:
             raise NoValue(f"more than {_MAX_SAMPLES:,} samples of {wanted.name}; use fewer")
-        if parsed % _SAMPLES_PER_STEP == 0:
+        parsed_bytes += max(len(line), _SAMPLE_BYTES)
+        if parsed_bytes > _PARSED_PER_STEP:
+            parsed_bytes = 0
             yield
         sample = _parsed(line)
         if sample.name == wanted.name and wanted.labels.items() <= sample.labels.items():
@@ -236,18 +241,12 @@ def json_value(text: bytes, path: str) -> Steps[Value]:
     if not text:
         raise NoValue("the text is empty")
     try:
-        part = memoryview(text)
-        for step in path_steps(path):
-            part = _child(part, step, path)
-            if len(part) > _MAX_LINE_BYTES:
-                yield
-        if part[0] == _OBJECT:
-            raise NoValue(f"{path} is an object")
-        if part[0] == _LIST:
-            raise NoValue(f"{path} is a list")
+        part = yield from _part_at(path, text)
         value = _scalar(part)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NoValue(f"no JSON: {error}") from error
+    except InvalidOperation as error:  # an exponent of 19 digits
+        raise NoValue(f"{path} is a number out of range") from error
     if value is None:
         raise NoValue(f"{path} is null", nothing_found=True)
     if isinstance(value, bool):
@@ -255,6 +254,20 @@ def json_value(text: bytes, path: str) -> Steps[Value]:
     if isinstance(value, str):
         return value
     return Decimal(value)
+
+
+def _part_at(path: str, text: bytes) -> Steps[memoryview]:
+    """The scalar at `path`. Raises: NoValue, if there is none; errors of msgspec."""
+    part = memoryview(text)
+    for step in path_steps(path):
+        part = _child(part, step, path)
+        if len(part) > _MAX_LINE_BYTES:
+            yield
+    if part[0] == _OBJECT:
+        raise NoValue(f"{path} is an object")
+    if part[0] == _LIST:
+        raise NoValue(f"{path} is a list")
+    return part
 
 
 def _child(part: memoryview, step: str | int, path: str) -> memoryview:
