@@ -85,7 +85,11 @@ _patterns: Cache[str, re2._Regexp] = Cache(
 )
 _line_patterns: Cache[str, re2._Regexp] = Cache(
     _pattern_bytes,
-    lambda pattern: _compiled(f"(?m){pattern}", _max_bytes(_program_sizes[pattern]), in_lines=True),
+    lambda pattern: _compiled(
+        f"(?m){pattern}",
+        _max_bytes(_program_sizes[pattern]),
+        in_lines=True,
+    ),
 )
 
 

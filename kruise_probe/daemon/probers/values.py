@@ -153,8 +153,7 @@ def metric_value(text: bytes, wanted: MetricSample) -> Steps[Decimal]:
         if len(found) > _LISTED:
             count = f"more than {_LISTED}"
         texts = [sample_text("", sample.labels) for sample in found[:_LISTED]]
-        listed = ", ".join(texts)
-        raise NoValue(f"{count} samples of {wanted.name}: {listed}")
+        raise NoValue(f"{count} samples of {wanted.name}: {', '.join(texts)}")
     value = Decimal(repr(found[0].value))
     if not value.is_finite():
         raise NoValue(f"{wanted.name} is not finite: {value}")

@@ -6,6 +6,7 @@ the others may take milliseconds and run in threads, which tenants share.
 Source: kubelet pkg/probe for codes.
 """
 
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Final, NamedTuple
 
@@ -93,12 +94,23 @@ def criteria_of(entry: ContainerProbe) -> ValueCriteria:
     allowed = set(when.exit_codes)
     for code in when.status_codes:
         allowed.update(status_range(str(code)) or ())
-    codes = ", ".join(map(str, when.exit_codes or when.status_codes))
+    codes = ""
     if when.exit_codes:
-        codes = f"exitCodes {codes}"
-    elif codes:
-        codes = f"statusCodes {codes}"
-    return ValueCriteria(entry.extract, when, codes, frozenset(allowed), entry.epoch)
+        codes = _listed("exitCodes", when.exit_codes)
+    if when.status_codes:
+        codes = _listed("statusCodes", when.status_codes)
+    return ValueCriteria(
+        entry.extract,
+        when,
+        codes,
+        frozenset(allowed),
+        entry.epoch,
+    )
+
+
+def _listed(field: str, codes: Iterable[int | str]) -> str:
+    texts = [str(code) for code in codes]
+    return f"{field} {', '.join(texts)}"
 
 
 def judged(output: Output, criteria: ValueCriteria) -> Steps[ProbeResult]:
@@ -141,16 +153,14 @@ def _epoch_in(text: bytes, pattern: str) -> Steps[int | None]:
 
 def _verdict(value: Value, extract: Extract, when: SuccessWhen) -> ProbeResult:
     """Compare the number with min and max, then round it."""
-    name = extract.json_path or "value"
-    if extract.metric is not None:
-        name = extract.metric.name
     exact = text_of(value)
     text = exact
-    compared = f"{name} {text}"
+    compared = f"{_name_of(extract)} {exact}"
     if extract.step is not None:
         # A rounded number stays the same while the value changes within a step, and so does the message.
-        text = text_of(rounded(number_of(value, needed_for="step"), extract.step))
-        compared = f"{name} {text} in steps of {extract.step}"
+        number = number_of(value, needed_for="step")
+        text = text_of(rounded(number, extract.step))
+        compared = f"{_name_of(extract)} {text} in steps of {extract.step}"
     problem = ""
     if when.compares:
         number = number_of(value, needed_for="a comparison")
@@ -158,4 +168,14 @@ def _verdict(value: Value, extract: Extract, when: SuccessWhen) -> ProbeResult:
             problem = f"{compared} > max {when.max}"
         if when.min is not None and number < Decimal(when.min):
             problem = f"{compared} < min {when.min}"
-    return ProbeResult(not problem, normalise_message(problem or text), value=exact)
+    return ProbeResult(
+        not problem,
+        normalise_message(problem or text),
+        value=exact,
+    )
+
+
+def _name_of(extract: Extract) -> str:
+    if extract.metric is not None:
+        return extract.metric.name
+    return extract.json_path or "value"
