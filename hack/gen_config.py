@@ -138,7 +138,11 @@ def _webhook_component() -> Manifest:
     port = {"name": "webhook", "containerPort": WEBHOOK_PORT}
     added = [
         _added_arg(f"--webhook-addr=:{WEBHOOK_PORT}"),
-        {"op": "add", "path": f"{_CONTAINER}/ports/-", "value": port},
+        {
+            "op": "add",
+            "path": f"{_CONTAINER}/ports/-",
+            "value": port,
+        },
     ]
     patches = [_patch("Deployment", MANAGER, added)]
     return _component(resources=["webhook.yaml"], patches=patches)
@@ -148,7 +152,11 @@ def _own_reads_component() -> Manifest:
     """`components: [../own-node-reads]` beside `resources: [../default]`. The removed rule reads all NodePodProbes."""
     flag = [_added_arg("--own-node-reads")]
     removed: list[Manifest] = [
-        {"op": "test", "path": "/rules/0", "value": READS_OF_ALL},
+        {
+            "op": "test",
+            "path": "/rules/0",
+            "value": READS_OF_ALL,
+        },
         {"op": "remove", "path": "/rules/0"},
     ]
     patches = [
@@ -169,7 +177,10 @@ def _added_arg(arg: str) -> Manifest:
 
 def _patch(kind: str, name: str, operations: Sequence[Manifest]) -> Manifest:
     return {
-        "target": {"kind": kind, "name": name},
+        "target": {
+            "kind": kind,
+            "name": name,
+        },
         "patch": yaml_of([operations]),
     }
 
