@@ -14,6 +14,7 @@ Source: no counterpart.
 Differs: nothing.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -146,12 +147,13 @@ class RoleGroups:
         _wait_seconds.set_function(self._longest_wait)
 
     def _longest_wait(self) -> float:
-        now = loop_time()
-        longest = 0.0
+        oldest = math.inf
         for group in self._groups.values():
             if group.moving_since is not None:
-                longest = max(longest, now - group.moving_since)
-        return longest
+                oldest = min(oldest, group.moving_since)
+        if oldest == math.inf:
+            return 0.0
+        return loop_time() - oldest
 
     def index_marker(self, marker: CompiledMarker) -> None:
         """Index a new or changed marker."""
