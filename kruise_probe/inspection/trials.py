@@ -20,7 +20,7 @@ from typing import Final
 
 from kruise_probe import __version__
 from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
-from kruise_probe.api.criteria import path_steps
+from kruise_probe.api.criteria import MAX_WORDS, path_steps
 from kruise_probe.api.errors import Forbidden, KubeError, NotFound
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.meta import HostPort, NamespacedName
@@ -363,12 +363,17 @@ def _nearest_names(entry: ContainerProbe, error: CouldNotProbe) -> str:
     extract = entry.extract
     if extract is None or not isinstance(error.__cause__, NoValue):
         return ""
-    wanted = str((path_steps(extract.json_path or "") or [""])[-1])
+    wanted = ""
     if extract.metric is not None:
         wanted = extract.metric.name
-    names = sorted(
-        error.__cause__.names(),
+    if extract.json_path is not None:
+        wanted = str(path_steps(extract.json_path)[-1])
+    # A longer name cannot be written in `extract`.
+    names = [name for name in error.__cause__.names() if len(name) <= MAX_WORDS]
+    names.sort(
         key=lambda name: SequenceMatcher(None, wanted, name).quick_ratio(),
         reverse=True,
     )
-    return f"the nearest names are {', '.join(names[:NEAREST])}" if names else ""
+    if not names:
+        return ""
+    return f"the nearest names are {', '.join(names[:NEAREST])}"

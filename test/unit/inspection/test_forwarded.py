@@ -265,7 +265,8 @@ async def test_a_value_is_shown_with_its_source_or_the_nearest_names(
 
 async def test_the_nearest_members_of_an_object_are_shown() -> None:
     criteria = {"extract": {"jsonPath": ".queue.sise"}}
-    output = b'{"queue": {"size": 1, "seen": 2}}'
+    too_long = b"s" * 257
+    output = b'{"queue": {"size": 1, "seen": 2, "%s": 3}}' % too_long
 
     result = await run(exec_of("check"), criteria=criteria, execute=exited(0, output, b""))
 
