@@ -42,6 +42,7 @@ from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
 from kruise_probe.daemon.desired import NodeAddresses
+from kruise_probe.daemon.heartbeat import RENEW_SECONDS
 from kruise_probe.daemon.metrics import PlacesCollector
 from kruise_probe.daemon.own_reads import NodeReader
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
@@ -95,6 +96,11 @@ class DaemonFlags(SharedFlags):
     )
     result_refresh_interval: float = flag(
         "How often an unchanged result is published again.", duration(at_least=1.0), "10m"
+    )
+    lease_renew_interval: float = flag(
+        "How long after a write of results or a renewal the daemon renews its Lease; without probes it does not.",
+        duration(at_least=1.0, at_most=RENEW_SECONDS),
+        "20s",
     )
 
 
@@ -195,6 +201,7 @@ async def _run_probes(
             ),
             message_sync_seconds=flags.message_sync_interval,
             refresh_seconds=flags.result_refresh_interval,
+            renew_seconds=flags.lease_renew_interval,
             system_namespace=flags.system_namespace,
         )
 

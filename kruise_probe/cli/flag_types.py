@@ -99,7 +99,7 @@ def _rate(text: str) -> float:
     return rate
 
 
-def duration(at_least: float = 0.0) -> Parsed[float]:
+def duration(at_least: float = 0.0, at_most: float = math.inf) -> Parsed[float]:
     """`15s`, `1m30s`, `500ms`, `0`, in seconds."""
 
     def parse(text: str) -> float:
@@ -108,6 +108,8 @@ def duration(at_least: float = 0.0) -> Parsed[float]:
             raise ValueError(f"{text!r} is not a duration; write it as 15s, 1m30s or 500ms")
         if seconds < at_least:
             raise ValueError(f"{text!r} is too short; write {at_least:g}s or longer")
+        if seconds > at_most:
+            raise ValueError(f"{text!r} is too long; write {at_most:g}s or shorter")
         return seconds
 
     return Parsed("duration", parse)

@@ -37,7 +37,7 @@ READ_SECONDS: Final = 10.0
 
 _stale_nodes: Final = Gauge(
     "kruise_probe_daemons_stale",
-    "Nodes whose daemon has not renewed its Lease in time.",
+    "Nodes with probes whose daemon has stopped showing signs of life.",
 )
 _absent_nodes: Final = Gauge(
     "kruise_probe_daemons_absent",
@@ -71,9 +71,11 @@ class DaemonReconciler:
         if daemon.is_first_sight and is_outlived(stored, daemon.renewed):
             daemon.kruises = True
             daemon.silent = False
+        if stored is None or not stored.spec.pod_probes:
+            self._publish(node, _ALIVE)  # A daemon without entries need not show any life.
+            return None
         self._publish(node, daemon.findings)
-        has_entries = stored is not None and stored.spec.pod_probes
-        if daemon.silent or daemon.kruises or not has_entries:
+        if daemon.silent or daemon.kruises:
             return None
         wait = self._seconds_left(daemon)
         if wait <= 0:
@@ -81,7 +83,7 @@ class DaemonReconciler:
             wait = self._seconds_left(daemon)
         if wait > 0:
             return Result(wait + MARGIN_SECONDS)
-        is_ours = daemon.renewed or stored is None or stored.status is None
+        is_ours = daemon.renewed or stored.status is None
         if is_ours and not daemon.kruises:
             daemon.silent = True
             self._publish(node, daemon.findings)

@@ -1,13 +1,14 @@
 """The heartbeat of this node's daemon: renews a Lease and never releases it.
 
-Results are stale for the manager once the Lease has expired. The Lease is not released at shutdown, so results do not
+A sign of life is a renewal or a write of the node's status. Results are stale for the manager after 60 s without one. A
+daemon without entries has no results, so it does not renew. The Lease is not released at shutdown, so results do not
 become stale while the daemon is replaced. Its owner is the Node, so it is deleted with the Node.
 
 The holder of the Lease is this process. A renewal is refused if somebody else wrote the Lease since the last one, so the
 daemon notices a second daemon with the name of its node, and renews all the same.
 
 Source: kubelet pkg/kubelet via component-helpers apimachinery/lease/controller.go.
-Differs: sends a merge patch instead of get and update. The Lease is separate from kubelet's.
+Differs: sends a merge patch instead of get and update, and fewer of them. The Lease is separate from kubelet's.
 The Node's owner reference is copied from the NodePodProbe, because the daemon may not read Nodes.
 """
 
@@ -28,13 +29,16 @@ from kruise_probe.api.errors import Conflict, Forbidden, KubeError, NotFound
 from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
-from kruise_probe.api.times import format_micro_time, parse_time
+from kruise_probe.api.times import format_micro_time, loop_time, parse_time
+from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics
+from kruise_probe.daemon.waiting import wait_until_due
 
 LEASE_SECONDS: Final = 60
-RENEW_SECONDS: Final = 10.0
+RENEW_SECONDS: Final = 20.0
+"""Default delay of a renewal after the last sign of life, and longest delay: three attempts fit into `LEASE_SECONDS`."""
 RETRY_SECONDS: Final = 2.0
 """Delay after a failure; up to twice as long, so that daemons do not retry together."""
 DEADLINE_SECONDS: Final = 8.0
@@ -45,8 +49,16 @@ FOREIGN_RENEWALS: Final = 2
 """After so many renewals by the same other process, two daemons run. In a rolling update one sees at most one of the other."""
 
 
+def renewal_due(sign_at: float, renewed_at: float, renew_seconds: float) -> float:
+    """When the Lease must be renewed, by the time of the last sign of life and of the last renewal.
+
+    However often the status is written, the Lease does not expire: older managers and `explain` see only renewals.
+    """
+    return min(sign_at + renew_seconds, renewed_at + 2 * renew_seconds)
+
+
 class Heartbeat:
-    """Renews the Lease of `node_name` every `RENEW_SECONDS` while `run` runs."""
+    """Renews the Lease of `node_name` while `run` runs and the node has entries, see `renewal_due`."""
 
     def __init__(
         self,
@@ -54,13 +66,21 @@ class Heartbeat:
         client: RestClient,
         node_name: str,
         system_namespace: str,
+        renew_seconds: float,
         now: Callable[[], datetime],
     ) -> None:
         self._client = client
         self._node_name = node_name
         self._key = NamespacedName(system_namespace, daemon_lease_name(node_name))
+        self._renew_seconds = renew_seconds
         self._now = now
         self._log = structlog.get_logger().bind(lease=str(self._key))
+        self._has_entries = False
+        self._wake = asyncio.Event()
+        # Loop times.
+        self._sign_at = -math.inf
+        self._renewed_at = -math.inf
+        self._not_before = -math.inf
         self._failures = 0
         self._holder = f"{node_name}_{secrets.token_hex(4)}"
         self._version = ""
@@ -69,15 +89,23 @@ class Heartbeat:
         self._owner: OwnerReference | None = None
         self._owner_retry_at = -math.inf
 
-    def observe(self, node_pod_probe: ObjectMeta) -> None:
-        """Make the Node that owns this node's NodePodProbe the owner of the Lease, from the next renewal on.
+    def observe(self, newest: NodePodProbe | None) -> None:
+        """Handle the newest object of the watch, None if it was deleted: whether it has entries, and its owner.
 
-        It stays the owner until the next call. A Lease of a deleted Node is garbage-collected however often it is
-        renewed.
+        The Node that owns it owns the Lease from the next renewal on, until another does. A Lease of a deleted Node is
+        garbage-collected however often it is renewed.
         """
-        for owner in node_pod_probe.owner_references:
+        self._has_entries = newest is not None and bool(newest.spec.pod_probes)
+        self._wake.set()
+        if newest is None:
+            return
+        for owner in newest.metadata.owner_references:
             if owner.is_node and owner.name == self._node_name:
                 self._owner = owner
+
+    def record_status_write(self) -> None:
+        """Record a write of the node's status, which is a sign of life."""
+        self._sign_at = loop_time()
 
     async def last_renewal(self) -> datetime | None:
         """When the previous daemon renewed the Lease; None if there is none, or if it cannot be read in time."""
@@ -99,22 +127,28 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Renew until cancelled; retry a failure after `RETRY_SECONDS` to twice that."""
-        loop = asyncio.get_running_loop()
-        renew_at = loop.time()
         while True:
+            await wait_until_due(self._due, self._wake)
+            # From the time of the request, so that slow responses do not add up.
+            at = loop_time()
             try:
                 async with asyncio.timeout(DEADLINE_SECONDS):
                     await self._renew()
             except (KubeError, TimeoutError) as error:
                 self._record_failure(error)
-                renew_at = loop.time() + RETRY_SECONDS * random.uniform(1.0, 2.0)
-            else:
-                if self._failures:
-                    self._log.info("lease is renewed again", failures=self._failures)
-                    self._failures = 0
-                # From the time of the last renewal, so that slow responses do not add up.
-                renew_at = max(renew_at + RENEW_SECONDS, loop.time())
-            await asyncio.sleep(renew_at - loop.time())
+                self._not_before = loop_time() + RETRY_SECONDS * random.uniform(1.0, 2.0)
+                continue
+            self._renewed_at = at
+            self._sign_at = max(self._sign_at, at)
+            if self._failures:
+                self._log.info("lease is renewed again", failures=self._failures)
+                self._failures = 0
+
+    def _due(self) -> float:
+        if not self._has_entries:
+            return math.inf
+        due = renewal_due(self._sign_at, self._renewed_at, self._renew_seconds)
+        return max(due, self._not_before)
 
     async def _renew(self) -> None:
         try:
@@ -123,7 +157,7 @@ class Heartbeat:
             await self._create()
 
     async def _patch(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         owner = self._owner
         if owner is None or now < self._owner_retry_at:
             await self._patch_with(None)

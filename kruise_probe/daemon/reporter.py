@@ -10,7 +10,6 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -38,6 +37,7 @@ from kruise_probe.daemon.status import (
     status_of,
     update_of,
 )
+from kruise_probe.daemon.waiting import wait_until_due
 from kruise_probe.informers.replica import is_older
 
 GATHER_SECONDS: Final = 0.1
@@ -70,6 +70,7 @@ class Reporter:
 
     Args:
         on_transition: called with a probe and its new result after the state changed.
+        on_write: called after each write of the status.
 
     Attributes:
         results: the newest result of each probe, as the status has it.
@@ -83,6 +84,7 @@ class Reporter:
         message_sync_seconds: float,
         refresh_seconds: float,
         on_transition: Callable[[DesiredProbe, ContainerProbeState], None],
+        on_write: Callable[[], None],
     ) -> None:
         self.results: dict[ProbeKey, ContainerProbeState] = {}
         self._client = client
@@ -90,6 +92,7 @@ class Reporter:
         self._message_sync_seconds = message_sync_seconds
         self._refresh_seconds = refresh_seconds
         self._on_transition = on_transition
+        self._on_write = on_write
         self._log = structlog.get_logger().bind(node=node_name)
 
         self._object: NodePodProbe | None = None
@@ -185,23 +188,16 @@ class Reporter:
         self._schedule_refresh(min(self._refresh_seconds, FIRST_REFRESH_SECONDS))
         try:
             while True:
-                await self._wait()
+                await wait_until_due(self._due, self._wake)
                 await self._publish()
         finally:
             if self._change_due < math.inf:
                 await self._publish_last()
 
-    async def _wait(self) -> None:
-        while True:
-            due = max(min(self._change_due, self._refresh_due), self._not_before)
-            if self._object is None:
-                due = math.inf
-            if due <= loop_time() + CLOCK_SLACK_SECONDS:
-                return
-            self._wake.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(None if due == math.inf else due):
-                    await self._wake.wait()
+    def _due(self) -> float:
+        if self._object is None:
+            return math.inf
+        return max(min(self._change_due, self._refresh_due), self._not_before)
 
     async def _publish(self) -> None:
         at = loop_time() + CLOCK_SLACK_SECONDS
@@ -251,6 +247,7 @@ class Reporter:
         began_at = loop_time()
         written = await self._send(wanted.body)
         self._pause_after(loop_time() - began_at)
+        self._on_write()
         seen = self._object
         # Not if the watch has delivered a newer object or its deletion.
         if (

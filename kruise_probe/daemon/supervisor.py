@@ -29,7 +29,7 @@ from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.adoption import SILENCE_SLACK_SECONDS, Handover
 from kruise_probe.daemon.desired import DesiredProbe, desired_probes
-from kruise_probe.daemon.heartbeat import Heartbeat
+from kruise_probe.daemon.heartbeat import RENEW_SECONDS, Heartbeat
 from kruise_probe.daemon.metrics import ProbeCollector
 from kruise_probe.daemon.probers.prober import has_completed
 from kruise_probe.daemon.reporter import Reporter
@@ -68,6 +68,7 @@ async def run_supervisor(
     recorder: EventRecorder,
     message_sync_seconds: float = 2.0,
     refresh_seconds: float = 600.0,
+    renew_seconds: float = RENEW_SECONDS,
     system_namespace: str = SYSTEM_NAMESPACE,
 ) -> None:
     """Run the arguments and the probes until cancelled.
@@ -75,18 +76,20 @@ async def run_supervisor(
     Then stop probes, write the last results, and send the last events. This takes three seconds at most. The Lease is
     not released; it expires.
     """
+    heartbeat = Heartbeat(
+        client=client,
+        node_name=node_name,
+        system_namespace=system_namespace,
+        renew_seconds=renew_seconds,
+        now=context.now,
+    )
     reporter = Reporter(
         client=client,
         node_name=node_name,
         message_sync_seconds=message_sync_seconds,
         refresh_seconds=refresh_seconds,
         on_transition=partial(_record_transition, recorder),
-    )
-    heartbeat = Heartbeat(
-        client=client,
-        node_name=node_name,
-        system_namespace=system_namespace,
-        now=context.now,
+        on_write=heartbeat.record_status_write,
     )
     async with asyncio.TaskGroup() as events:
         recording = events.create_task(recorder.run(), name="event recorder")
@@ -231,8 +234,7 @@ class Supervisor(EventHandler[NodePodProbe]):
                 if before.get(key) != desired:
                     self._set_up(desired, first=first)
         self._reporter.observe(newest, self._desired)
-        if newest is not None:
-            self._heartbeat.observe(newest.metadata)
+        self._heartbeat.observe(newest)
 
     def _update_known(self, newest: NodePodProbe | None, *, first: bool) -> None:
         now = asyncio.get_running_loop().time()

@@ -118,11 +118,10 @@ async def test_the_lease_has_the_owner_of_the_node_pod_probe(node: ScriptedNode)
         first = node.api.lease["metadata"]["ownerReferences"]
         node.api.node = msgspec.structs.replace(node.api.node, uid="uid-node-2")
         node.api.put(one(exec_probe()))
-        await asyncio.sleep(15)
+        await asyncio.sleep(20)
         second = node.api.lease["metadata"]["ownerReferences"]
-        node.api.remove()
         node.api.lease = None
-        await asyncio.sleep(15)
+        await asyncio.sleep(20)
         assert node.api.lease, "made anew"
         assert node.api.lease["metadata"]["ownerReferences"] == second
 
@@ -252,7 +251,7 @@ async def test_state_of_a_container_that_changed_while_the_daemon_was_down(
 ) -> None:
     node.api.put(one(exec_probe(initial_delay_seconds=delay)))
     node.containers.start()
-    await node.killed_daemon(11)
+    await node.killed_daemon(21)
     change(node)
     if states.endswith("Failed"):
         node.probers.answer(BAD)
@@ -415,8 +414,7 @@ async def test_nothing_is_sent_for_an_object_that_was_deleted(node: ScriptedNode
         node.api.fail = count
         node.api.remove()
         await asyncio.sleep(700)
-        assert set(requests) == {"Lease"}
-    assert set(requests) == {"Lease"}
+    assert requests == []
 
 
 async def test_probes_are_counted_by_their_published_state(node: ScriptedNode) -> None:
