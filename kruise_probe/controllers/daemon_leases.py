@@ -22,12 +22,12 @@ from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe
 
 STALE_SECONDS: Final = 60.0
-"""A daemon without a sign of life for this long is silent. It renews its Lease more often, see `daemon.heartbeat`."""
+"""A daemon with entries that shows no life for this long is silent. It renews its Lease more often, see `daemon.heartbeat`."""
 
-HOLDERS: Final = 12
+HOLDERS: Final = 8
 """How many renewals of a Lease show whether one process renews it, or two in turns, one of them twice as often."""
-RETURNS: Final = 4
-"""Two processes renew a Lease if each came back twice after the other. During a rolling update one comes back at most once."""
+RETURNS: Final = 3
+"""Two processes renew a Lease if they came back so often after the other. During a rolling update each does at most once."""
 
 
 class Verdict(Enum):
@@ -176,23 +176,9 @@ class DaemonLeases:
         daemon.show_life(now)
         return was_silent
 
-    def observe_first_entry(
-        self,
-        node: str,
-        stored: NodePodProbe,
-        now: float,
-        *,
-        is_initial: bool = False,
-    ) -> None:
-        """Record the first entry of a node that had none: its daemon showed no life meanwhile, as it need not.
-
-        A silent daemon has the time again too, unless it left results: they are stale until it shows life.
-        `is_initial`: the entry is in the first list, so it may be old.
-        """
+    def observe_first_entry(self, node: str, now: float) -> None:
+        """Record the first entry of a node that had none: a daemon without entries need not show any life."""
         daemon = self._known(node, now)
-        if daemon.silent and not is_initial and not stored.results:
-            daemon.silent = False
-            daemon.stale_message = ""
         if not daemon.silent:
             daemon.counts_from = now
 

@@ -72,7 +72,10 @@ class DaemonReconciler:
             daemon.kruises = True
             daemon.silent = False
         if stored is None or not stored.spec.pod_probes:
-            self._publish(node, _ALIVE)  # A daemon without entries need not show any life.
+            # A daemon without entries need not show any life. Results that a silent one left stay stale until it does.
+            self._publish(node, _ALIVE)
+            if stored is None or not stored.results:
+                daemon.silent = False
             return None
         self._publish(node, daemon.findings)
         if daemon.silent or daemon.kruises:

@@ -237,7 +237,7 @@ class NodePodProbeEvents(_Events):
 
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
         change = self._state.node_index.update(None, obj)
-        self._observe_entries(obj, is_initial=is_initial)
+        self._observe_daemon(None, obj)
         if not self._is_own_write(obj):
             self._queues.enqueue_node(obj.key.name)
         self._enqueue_changed(change)
@@ -247,12 +247,7 @@ class NodePodProbeEvents(_Events):
             self._queues.enqueue_node(new.key.name, resynced=True)
             return
         change = self._state.node_index.update(old, new)
-        leases = self._state.leases
-        key = new.key.name
-        if old.status != new.status and leases.observe_status(key, new, loop_time()):
-            self._queues.daemons.add(key)
-        if bool(old.spec.pod_probes) != bool(new.spec.pod_probes):
-            self._observe_entries(new)
+        self._observe_daemon(old, new)
         owners_changed = old.metadata.owner_references != new.metadata.owner_references
         if owners_changed or (change.spec and not self._is_own_write(new)):
             self._queues.enqueue_node(new.key.name)
@@ -267,17 +262,20 @@ class NodePodProbeEvents(_Events):
     def _is_own_write(self, stored: NodePodProbe) -> bool:
         return stored.key in self._state.node_pod_probes.own_writes
 
-    def _observe_entries(self, stored: NodePodProbe, *, is_initial: bool = False) -> None:
-        """Record that the node has its first entries, or none any more."""
-        node = stored.key.name
-        if stored.spec.pod_probes:
-            self._state.leases.observe_first_entry(
-                node,
-                stored,
-                loop_time(),
-                is_initial=is_initial,
-            )
-        self._queues.daemons.add(node)
+    def _observe_daemon(self, old: NodePodProbe | None, new: NodePodProbe) -> None:
+        """Record what the daemon of the node shows, and whether it now has entries."""
+        node = new.key.name
+        now = loop_time()
+        leases = self._state.leases
+        had_entries = old is not None and bool(old.spec.pod_probes)
+        has_entries = bool(new.spec.pod_probes)
+        must_reconcile = has_entries != had_entries
+        if old is not None and old.status != new.status:
+            must_reconcile |= leases.observe_status(node, new, now)
+        if has_entries and not had_entries:
+            leases.observe_first_entry(node, now)
+        if must_reconcile:
+            self._queues.daemons.add(node)
 
     def _enqueue_changed(self, change: ProbesChange) -> None:
         if not self._queues.is_open:

@@ -1,8 +1,10 @@
 """The heartbeat of this node's daemon: renews a Lease and never releases it.
 
-A sign of life is a renewal or a write of the node's status. Results are stale for the manager after 60 s without one. A
-daemon without entries has no results, so it does not renew. The Lease is not released at shutdown, so results do not
-become stale while the daemon is replaced. Its owner is the Node, so it is deleted with the Node.
+Results are stale for the manager after 60 s without a sign of life: a renewal, or a write of the node's status. The Lease is
+not released at shutdown, so results do not become stale while the daemon is replaced. Its owner is the Node, so it is
+deleted with the Node.
+
+A daemon without entries has no results. It renews once, for `IDLE_LEASE_SECONDS`, and then waits for an entry.
 
 The holder of the Lease is this process. A renewal is refused if somebody else wrote the Lease since the last one, so the
 daemon notices a second daemon with the name of its node, and renews all the same.
@@ -29,16 +31,19 @@ from kruise_probe.api.errors import Conflict, Forbidden, KubeError, NotFound
 from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
-from kruise_probe.api.times import format_micro_time, loop_time, parse_time
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, format_micro_time, loop_time, parse_time
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.waiting import wait_until_due
 
 LEASE_SECONDS: Final = 60
+IDLE_LEASE_SECONDS: Final = 10 * 365 * 86_400
+"""Duration of a Lease that is not renewed: `explain`, and managers of earlier versions, read when a Lease expires."""
 RENEW_SECONDS: Final = 20.0
-"""Default delay of a renewal after the last sign of life, and longest delay: three attempts fit into `LEASE_SECONDS`."""
+"""Default and longest delay of a renewal after the last sign of life."""
+IDLE_CHECK_SECONDS: Final = 5.0
+"""How often a daemon that does not renew its Lease looks for an entry."""
 RETRY_SECONDS: Final = 2.0
 """Delay after a failure; up to twice as long, so that daemons do not retry together."""
 DEADLINE_SECONDS: Final = 8.0
@@ -49,16 +54,11 @@ FOREIGN_RENEWALS: Final = 2
 """After so many renewals by the same other process, two daemons run. In a rolling update one sees at most one of the other."""
 
 
-def renewal_due(sign_at: float, renewed_at: float, renew_seconds: float) -> float:
-    """When the Lease must be renewed, by the time of the last sign of life and of the last renewal.
-
-    However often the status is written, the Lease does not expire: older managers and `explain` see only renewals.
-    """
-    return min(sign_at + renew_seconds, renewed_at + 2 * renew_seconds)
-
-
 class Heartbeat:
-    """Renews the Lease of `node_name` while `run` runs and the node has entries, see `renewal_due`."""
+    """Renews the Lease of `node_name` while `run` runs, `renew_seconds` after each sign of life.
+
+    After two of these intervals it renews even if the status is written all the time, so the Lease never expires.
+    """
 
     def __init__(
         self,
@@ -75,13 +75,11 @@ class Heartbeat:
         self._renew_seconds = renew_seconds
         self._now = now
         self._log = structlog.get_logger().bind(lease=str(self._key))
-        self._has_entries = False
-        self._wake = asyncio.Event()
-        # Loop times.
+        self._failures = 0
+        # Loop times. Infinite while the node has entries.
+        self._idle_since = -math.inf
         self._sign_at = -math.inf
         self._renewed_at = -math.inf
-        self._not_before = -math.inf
-        self._failures = 0
         self._holder = f"{node_name}_{secrets.token_hex(4)}"
         self._version = ""
         """resourceVersion of the Lease after our last renewal."""
@@ -95,8 +93,10 @@ class Heartbeat:
         The Node that owns it owns the Lease from the next renewal on, until another does. A Lease of a deleted Node is
         garbage-collected however often it is renewed.
         """
-        self._has_entries = newest is not None and bool(newest.spec.pod_probes)
-        self._wake.set()
+        if newest is not None and newest.spec.pod_probes:
+            self._idle_since = math.inf
+        elif self._idle_since == math.inf:
+            self._idle_since = loop_time()
         if newest is None:
             return
         for owner in newest.metadata.owner_references:
@@ -128,27 +128,31 @@ class Heartbeat:
     async def run(self) -> None:
         """Renew until cancelled; retry a failure after `RETRY_SECONDS` to twice that."""
         while True:
-            await wait_until_due(self._due, self._wake)
-            # From the time of the request, so that slow responses do not add up.
+            wait = self._seconds_left()
+            if wait > CLOCK_SLACK_SECONDS:
+                await asyncio.sleep(wait)
+                continue
+            # The time of the request, so that slow responses do not add up.
             at = loop_time()
             try:
                 async with asyncio.timeout(DEADLINE_SECONDS):
                     await self._renew()
             except (KubeError, TimeoutError) as error:
                 self._record_failure(error)
-                self._not_before = loop_time() + RETRY_SECONDS * random.uniform(1.0, 2.0)
+                await asyncio.sleep(RETRY_SECONDS * random.uniform(1.0, 2.0))
                 continue
             self._renewed_at = at
-            self._sign_at = max(self._sign_at, at)
             if self._failures:
                 self._log.info("lease is renewed again", failures=self._failures)
                 self._failures = 0
 
-    def _due(self) -> float:
-        if not self._has_entries:
-            return math.inf
-        due = renewal_due(self._sign_at, self._renewed_at, self._renew_seconds)
-        return max(due, self._not_before)
+    def _seconds_left(self) -> float:
+        """Seconds until the next renewal, or until `_idle_since` is read again."""
+        if self._renewed_at > self._idle_since:
+            return IDLE_CHECK_SECONDS
+        sign_at = max(self._sign_at, self._renewed_at)
+        due = min(sign_at + self._renew_seconds, self._renewed_at + 2 * self._renew_seconds)
+        return due - loop_time()
 
     async def _renew(self) -> None:
         try:
@@ -224,9 +228,10 @@ class Heartbeat:
         self._version = lease.resource_version
 
     def _spec(self) -> LeaseSpec:
+        has_entries = self._idle_since == math.inf
         return LeaseSpec(
             holder_identity=self._holder,
-            lease_duration_seconds=LEASE_SECONDS,
+            lease_duration_seconds=LEASE_SECONDS if has_entries else IDLE_LEASE_SECONDS,
             renew_time=format_micro_time(self._now()),
         )
 

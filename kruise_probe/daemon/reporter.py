@@ -10,6 +10,7 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -37,7 +38,6 @@ from kruise_probe.daemon.status import (
     status_of,
     update_of,
 )
-from kruise_probe.daemon.waiting import wait_until_due
 from kruise_probe.informers.replica import is_older
 
 GATHER_SECONDS: Final = 0.1
@@ -188,16 +188,23 @@ class Reporter:
         self._schedule_refresh(min(self._refresh_seconds, FIRST_REFRESH_SECONDS))
         try:
             while True:
-                await wait_until_due(self._due, self._wake)
+                await self._wait()
                 await self._publish()
         finally:
             if self._change_due < math.inf:
                 await self._publish_last()
 
-    def _due(self) -> float:
-        if self._object is None:
-            return math.inf
-        return max(min(self._change_due, self._refresh_due), self._not_before)
+    async def _wait(self) -> None:
+        while True:
+            due = max(min(self._change_due, self._refresh_due), self._not_before)
+            if self._object is None:
+                due = math.inf
+            if due <= loop_time() + CLOCK_SLACK_SECONDS:
+                return
+            self._wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(None if due == math.inf else due):
+                    await self._wake.wait()
 
     async def _publish(self) -> None:
         at = loop_time() + CLOCK_SLACK_SECONDS

@@ -103,7 +103,7 @@ async def run_supervisor(
                     spawn=attempts.create_task,
                     last_renewal=await heartbeat.last_renewal(),
                 )
-                group.create_task(heartbeat.run(), name="heartbeat")
+                group.create_task(_renew_lease(heartbeat, informer), name="heartbeat")
                 group.create_task(supervisor.run(), name="supervisor")
                 group.create_task(context.containers.run(), name="containers")
                 group.create_task(reporter.run(), name="reporter")
@@ -124,6 +124,12 @@ async def run_supervisor(
                     seconds=LAST_EVENTS_SECONDS,
                 )
             recording.cancel()
+
+
+async def _renew_lease(heartbeat: Heartbeat, informer: SharedInformer[NodePodProbe]) -> None:
+    """Renew from when it is known whether the node has entries."""
+    await informer.wait_for_sync()
+    await heartbeat.run()
 
 
 def _record_transition(

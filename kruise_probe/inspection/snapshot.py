@@ -29,15 +29,20 @@ from kruise_probe.inspection.seen_pods import SeenPod
 
 RECENT: Final = timedelta(seconds=5)
 """The manager may still be processing younger changes, so they are not reported as broken."""
-DEFAULT_LEASE_SECONDS: Final = 60
+LEASE_SECONDS: Final = 60
+"""Duration of a Lease without one, and of that of a daemon with entries."""
 
 
 class Renewal(NamedTuple):
-    """When a Lease was renewed, and when it expires, by the stamp of the process that renewed it."""
+    """When a Lease was renewed, by the stamp of the process that renewed it, and for how long."""
 
     renewed: str
-    expires_at: datetime
+    renewed_at: datetime
     duration: timedelta
+
+    @property
+    def expires_at(self) -> datetime:
+        return self.renewed_at + self.duration
 
 
 def renewal_of(lease: Lease | None) -> Renewal | None:
@@ -48,8 +53,8 @@ def renewal_of(lease: Lease | None) -> Renewal | None:
     renewed_at = parse_time(renewed)
     if renewed_at is None:
         return None
-    duration = timedelta(seconds=lease.spec.lease_duration_seconds or DEFAULT_LEASE_SECONDS)
-    return Renewal(renewed, renewed_at + duration, duration)
+    duration = timedelta(seconds=lease.spec.lease_duration_seconds or LEASE_SECONDS)
+    return Renewal(renewed, renewed_at, duration)
 
 
 def natural_order(name: str) -> list[tuple[int, str]]:
@@ -151,13 +156,18 @@ class Snapshot:
         """Why the results of the node are stale, or empty.
 
         An expired stamp alone proves nothing if the node's clock is behind. A manager that leads has seen the renewals, so
-        for one more duration of the Lease it decides, by what it reports.
+        for one more duration of the Lease it decides, by what it reports. The Lease of a daemon that had no entries lasts
+        for years, so an earlier report counts too.
         """
         is_reported = node in self._reported_stale
         renewal = self._renewal(daemon_lease_name(node))
         if renewal is None and is_reported:
             return f"The daemon on node {node} has no Lease, and the manager reports its results as stale"
-        if renewal is None or self.now < renewal.expires_at:
+        if renewal is None:
+            return ""
+        if is_reported:
+            renewal = renewal._replace(duration=timedelta(seconds=LEASE_SECONDS))
+        if self.now < renewal.expires_at:
             return ""
         report = (self.node_pod_probes or {}).get(node)
         if is_outlived(report, renewal.renewed):

@@ -281,6 +281,7 @@ class FakeNodeApi:
         self._lease_version = 1
         self._version = 100
         self._handlers: list[EventHandler[NodePodProbe]] = []
+        self._synced = asyncio.Event()
 
     @property
     def status(self) -> NodePodProbeStatus:
@@ -358,11 +359,16 @@ class FakeNodeApi:
 
     def forget_handlers(self) -> None:
         self._handlers.clear()
+        self._synced.clear()
+
+    async def wait_for_sync(self) -> None:
+        await self._synced.wait()
 
     async def run(self) -> None:
         if self.object is not None:
             for handler in self._handlers:
                 handler.on_add(self.object, True)
+        self._synced.set()
         await asyncio.Event().wait()
 
     # The client.

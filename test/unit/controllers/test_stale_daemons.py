@@ -206,35 +206,18 @@ async def test_the_stamps_of_the_node_decide_between_a_lease_and_results_seen_fi
         assert api.condition() == FRESH
 
 
-@cases("is_stale", while_it_has_none=False, before_that=True)
-async def test_a_daemon_is_first_stale_a_minute_after_its_node_gets_an_entry(
-    api: Scene, is_stale: bool
-) -> None:
-    """Without entries it need not renew its Lease, and is not counted."""
-    async with running_manager(api):
-        await settle(70)
-        if not is_stale:
-            api.renew()
-            await settle(1)
-        assert metric("kruise_probe_daemons_stale") == is_stale
+async def test_a_daemon_is_first_stale_a_minute_after_its_node_gets_an_entry(api: Scene) -> None:
+    """Without entries it need not renew its Lease."""
+    api.renew()
+    async with api.running(probed()):
         await api.drop(PODS, "web-0", seconds=600)
         assert metric("kruise_probe_daemons_stale") == 0
         api.put(PODS, pod_wire(uid="another"))
+        await api.report(probed(probe_hash=HASH))
         await settle(50)
-        assert metric("kruise_probe_daemons_stale") == 0
+        assert api.condition() == FRESH
         await settle(20)
-        assert metric("kruise_probe_daemons_stale") == 1
-
-
-async def test_results_that_a_silent_daemon_left_are_stale_when_its_node_has_entries_again(
-    api: Scene,
-) -> None:
-    async with api.running(probed(probe_hash=HASH)):
-        await settle(70)
-        await api.relabel(app="other", seconds=600)
-        assert metric("kruise_probe_daemons_stale") == 0
-        await api.relabel(app="web")
-        assert (api.condition(), metric("kruise_probe_daemons_stale")) == (STALE, 1)
+        assert api.condition() == STALE
 
 
 async def test_a_silent_watch_of_leases_makes_no_daemon_stale(api: Scene) -> None:
@@ -314,7 +297,7 @@ async def test_the_daemon_of_a_deleted_node_is_no_longer_counted(api: Scene) -> 
         await api.drop(NODES, "node-1", seconds=1)
         assert metric("kruise_probe_daemons_stale") == 0
         api.put_node("node-1", uid="another")
-        await settle(70)
+        await settle(1)
         assert metric("kruise_probe_daemons_stale") == 1
 
 
@@ -385,9 +368,9 @@ async def test_a_standby_queues_no_pod_and_writes_every_one_as_the_leader(api: S
     both_during_a_rolling_update=("aaaababbbb", ()),
     in_a_crash_loop=("abcdefgh", ()),
     in_turns=("aaababab", ("a", "b")),
-    three_in_turns=("abcabcabc", ("a", "b", "c")),
     one_twice_as_often=("abbabbabbabbabb", ("a", "b")),
-    until_one_is_left=("aababab" + "b" * 12, ()),
+    three_in_turns=("abcabcabc", ("a", "b", "c")),
+    until_one_is_left=("aababab" + "b" * 8, ()),
 )
 def test_two_processes_renew_a_lease_if_they_come_back_in_turns(
     holders: str, two: tuple[str, ...]
