@@ -210,14 +210,27 @@ async def test_a_daemon_is_first_stale_a_minute_after_its_node_gets_an_entry(api
     """Without entries it need not renew its Lease."""
     api.renew()
     async with api.running(probed()):
+        stale = metric("kruise_probe_daemons_stale")
         await api.drop(PODS, "web-0", seconds=600)
-        assert metric("kruise_probe_daemons_stale") == 0
+        assert metric("kruise_probe_daemons_stale") == stale
         api.put(PODS, pod_wire(uid="another"))
         await api.report(probed(probe_hash=HASH))
         await settle(50)
         assert api.condition() == FRESH
         await settle(20)
         assert api.condition() == STALE
+
+
+async def test_results_of_a_silent_daemon_are_stale_again_after_a_time_without_entries(
+    api: Scene,
+) -> None:
+    async with api.running(probed(probe_hash=HASH)):
+        await settle(70)
+        assert metric("kruise_probe_daemons_stale") == 1
+        await api.relabel(app="other", seconds=600)
+        assert metric("kruise_probe_daemons_stale") == 0
+        await api.relabel(app="web")
+        assert (api.condition(), metric("kruise_probe_daemons_stale")) == (STALE, 1)
 
 
 async def test_a_silent_watch_of_leases_makes_no_daemon_stale(api: Scene) -> None:
@@ -297,7 +310,7 @@ async def test_the_daemon_of_a_deleted_node_is_no_longer_counted(api: Scene) -> 
         await api.drop(NODES, "node-1", seconds=1)
         assert metric("kruise_probe_daemons_stale") == 0
         api.put_node("node-1", uid="another")
-        await settle(1)
+        await settle(70)
         assert metric("kruise_probe_daemons_stale") == 1
 
 
