@@ -7,7 +7,7 @@ import msgspec
 from simulation.world import World
 from support.wire import Json
 
-from kruise_probe.api.names import REASON_PROBE_REMOVED
+from kruise_probe.api.names import REASON_PROBE_REMOVED, daemon_lease_name
 from kruise_probe.api.pods import names_of
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import parse_time
@@ -28,8 +28,17 @@ def looks(world: World) -> dict[str, Any]:
             for name, each in world.objects(NODE_POD_PROBES).items()
         },
         **{f"marker {name}": _marker(each) for name, each in world.objects(MARKERS).items()},
-        "leases": sorted(world.objects(LEASES)),
+        "leases": _leases(world),
     }
+
+
+def _leases(world: World) -> list[str]:
+    """Without those of daemons that have no entries: after its Node was deleted, such a one has none."""
+    idle = set()
+    for name, plan in world.objects(NODE_POD_PROBES).items():
+        if not (plan.get("spec") or {}).get("podProbes"):
+            idle.add(daemon_lease_name(name))
+    return sorted(set(world.objects(LEASES)) - idle)
 
 
 def _pod(pod: Json) -> Json:

@@ -229,7 +229,7 @@ async def _until(world: World, at: float) -> None:
 
 
 STALE_AFTER_SECONDS = 60.0 - 10.0 - 2 * 4.0
-"""A Lease that was renewed within this time is fresh by every clock: duration, renewal interval, two skewed clocks."""
+"""A daemon whose Lease was renewed within this time is fresh: duration, renewals that are late, two skewed clocks."""
 
 
 def history_differences(world: World, start: int) -> list[str]:
