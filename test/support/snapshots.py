@@ -72,6 +72,7 @@ def snapshot(
     planned: bool = True,
     node: Json | None = None,
     renewed: str | None = FRESH,
+    seconds: int = 60,
     led: str | None = None,
     forbidden: Sequence[str] = (),
     now: datetime = NOW,
@@ -98,7 +99,7 @@ def snapshot(
             for each in found
         ],
     )
-    wires = [lease_wire(renewed=renewed)] if renewed else []
+    wires = [lease_wire(renewed=renewed, seconds=seconds)] if renewed else []
     if led:
         wires.append(lease_wire("manager-1", renewed=led, seconds=15, name=LEADER_ELECTION_ID))
     leases = [LEASES.decode(msgspec.json.encode(each)) for each in wires]
