@@ -76,6 +76,8 @@ def value_in(text: bytes, extract: Extract, *, is_cut: bool) -> Steps[Value]:
         NoValue: there is none, and no default applies.
         PatternTooCostly: the text is too large for the pattern.
     """
+    if not text or text.isspace():
+        raise NoValue("the text is empty")
     lines = text
     if is_cut:
         lines = text[: text.rfind(b"\n") + 1]
@@ -139,8 +141,6 @@ def metric_value(text: bytes, wanted: MetricSample) -> Steps[Decimal]:
     Raises:
         NoValue: no or several samples, a malformed one, or a value that is not finite.
     """
-    if not text or text.isspace():
-        raise NoValue("the text is empty")
     found = yield from _samples(text, wanted)
     if not found:
         raise NoValue(
@@ -237,8 +237,6 @@ def json_value(text: bytes, path: str) -> Steps[Value]:
         NoValue: the text is no JSON, or has no such value there.
     """
     text = text.lstrip()
-    if not text:
-        raise NoValue("the text is empty")
     try:
         part = yield from _part_at(path, text)
         value = _scalar(part)

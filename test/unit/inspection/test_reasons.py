@@ -22,7 +22,8 @@ MODULES = (
 """The modules that have reasons: alone in a text, or before a colon."""
 SOURCE = "\n".join(module.read_text() for module in MODULES)
 OTHER_NAMES = {
-    "AllContainersRestarting", "ConfigMap", "ContainersReady", "CustomResourceDefinition", "DisruptionTarget", "DoesNotExist",
+    "AllContainersRestarting", "ClusterRole", "ClusterRoleBinding", "ConfigMap", "ContainersReady", "CustomResourceDefinition",
+    "DisruptionTarget", "DoesNotExist",
     "EnablePodProbeMarkerOnServerless", "FailedPrecondition", "InPlaceUpdateReady", "KruisePodReady",
     "NodePodProbe", "NotIn", "PodProbeMarker", "PodProbeMarkerGate", "PodReadyToStartContainers",
     "PodResizeInProgress", "PodResizePending", "PodScheduled", "SidecarSet",
