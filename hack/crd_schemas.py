@@ -1,4 +1,4 @@
-"""Schemas of our kinds for their CRDs, from the declarations of `api.v1alpha1` and the docstrings of its structs.
+"""Schemas of our kinds for their CRDs, from the declarations of `api.v1alpha1` and `api.node_pod_probe`, and the docstrings of its structs.
 
 Source: apiextensions/v1 JSONSchemaProps.
 """
@@ -14,8 +14,9 @@ import yaml
 
 from kruise_probe import manifests
 from kruise_probe.api.fields import Rule, Shape, literal, shape_of
+from kruise_probe.api.node_pod_probe import NodePodProbe
 from kruise_probe.api.problems import ErrorKind
-from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+from kruise_probe.api.v1alpha1 import PodProbeMarker
 
 Schema = dict[str, Any]
 

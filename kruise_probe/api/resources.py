@@ -7,18 +7,18 @@ import msgspec
 
 from kruise_probe.api import pod_wire
 from kruise_probe.api.caches import Cache, decoded_bytes
-from kruise_probe.api.core import EVENTS, LEASES, NODES, Probe
+from kruise_probe.api.core import EVENTS, LEASES, NODES
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, Resource, as_is
 from kruise_probe.api.names import GROUP, VERSION
-from kruise_probe.api.structs import Wire
-from kruise_probe.api.v1alpha1 import (
-    ContainerProbe,
+from kruise_probe.api.node_pod_probe import (
     NodePodProbe,
     NodePodProbeSpec,
     NodePodProbeStatus,
     PodProbe,
-    PodProbeMarker,
 )
+from kruise_probe.api.probe import Probe
+from kruise_probe.api.structs import Wire
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbeMarker
 
 __all__ = ["EVENTS", "LEASES", "MARKERS", "NODES", "NODE_POD_PROBES", "PODS"]
 

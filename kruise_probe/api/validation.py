@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from kruise_probe.api.core import MAX_TIMEOUT_SECONDS
 from kruise_probe.api.extraction import PatternBudget, PatternError
 from kruise_probe.api.fields import errors_in, key_error, shape_of
 from kruise_probe.api.labels import SELECTOR_IMMUTABLE
+from kruise_probe.api.probe import MAX_TIMEOUT_SECONDS
 from kruise_probe.api.problems import ErrorKind, Problem, violation
 from kruise_probe.api.reserved import reserved_label_error
 from kruise_probe.api.v1alpha1 import (

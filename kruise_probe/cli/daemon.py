@@ -14,9 +14,9 @@ from prometheus_client import REGISTRY
 from kruise_probe import __version__
 from kruise_probe.api.caches import BUDGET, DAEMON_BYTES
 from kruise_probe.api.names import DAEMON_FIELD_MANAGER, EVENT_COMPONENT
+from kruise_probe.api.node_pod_probe import NodePodProbe
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import utc_now
-from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.cli.flag_types import (
     DURATION,
     OPTIONAL_OBJECT_NAME,

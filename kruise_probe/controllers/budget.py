@@ -24,7 +24,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.v1alpha1 import MAX_OBJECT_BYTES, ContainerProbe, PodProbe, stored_bytes
+from kruise_probe.api.node_pod_probe import MAX_OBJECT_BYTES, PodProbe, stored_bytes
+from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.workqueue.slices import PODS_PER_STEP, Steps
 
 RESERVED_BYTES: Final = 32 * 1024

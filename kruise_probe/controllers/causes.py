@@ -6,8 +6,9 @@ state is Failed.
 
 from typing import Final
 
+from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.compiled import CompiledProbe
 from kruise_probe.controllers.limits import LIMITS, UNSUPPORTED, LeftOut
 

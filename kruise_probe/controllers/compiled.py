@@ -11,11 +11,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.caches import STRING_BYTES, Cache
-from kruise_probe.api.core import GRPCAction, HTTPGetAction, ProbeAction, TCPSocketAction
 from kruise_probe.api.extraction import FromMessage, MarkValue, PatternBudget
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.node_pod_probe import stored_bytes
 from kruise_probe.api.pods import Container, Mark, Pod
+from kruise_probe.api.probe import GRPCAction, HTTPGetAction, ProbeAction, TCPSocketAction
 from kruise_probe.api.problems import CEL_BOUNDS, Problem, first_errors
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
@@ -26,7 +27,6 @@ from kruise_probe.api.v1alpha1 import (
     WhenStale,
     WhenTerminating,
     mentioned_keys,
-    stored_bytes,
 )
 from kruise_probe.api.validation import (
     clamp_timeout,

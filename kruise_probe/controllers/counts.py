@@ -22,8 +22,9 @@ import msgspec
 from kruise_probe.api.messages import searched_part
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import REASON_DAEMON_STALE, ProbeName
+from kruise_probe.api.node_pod_probe import PodProbe
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, ProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.controllers.causes import NO_DAEMON, cause_on, verdict_of
 from kruise_probe.controllers.claims import Claims
 from kruise_probe.controllers.compiled import CompiledMarker

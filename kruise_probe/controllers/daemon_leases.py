@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.core import Lease
+from kruise_probe.api.node_pod_probe import ContainerProbeState, NodePodProbe
 from kruise_probe.api.times import parse_time
-from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe
 
 STALE_SECONDS: Final = 60.0
 """A daemon with entries that shows no life for this long is silent. It renews its Lease more often, see `daemon.heartbeat`."""

@@ -16,9 +16,9 @@ from prometheus_client import Gauge
 from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import daemon_lease_name
+from kruise_probe.api.node_pod_probe import NodePodProbe
 from kruise_probe.api.resources import LEASES
 from kruise_probe.api.times import loop_time
-from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.daemon_leases import (
     STALE_SECONDS,

@@ -13,9 +13,10 @@ from operator import attrgetter
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import node_of_daemon_lease
+from kruise_probe.api.node_pod_probe import NodePodProbe
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import loop_time
-from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.backlog import Visit
 from kruise_probe.controllers.claims import claims_of
 from kruise_probe.controllers.compiled import CompiledMarker

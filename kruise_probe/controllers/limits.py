@@ -19,12 +19,7 @@ from kruise_probe.api.names import (
     SERVERLESS_MARKERS_ANNOTATION,
 )
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.v1alpha1 import (
-    KEYS_PER_POD,
-    MARKERS_PER_POD,
-    MAX_MARKER_KEYS,
-    PROBES_PER_POD,
-)
+from kruise_probe.api.v1alpha1 import KEYS_PER_POD, MARKERS_PER_POD, MAX_MARKER_KEYS, PROBES_PER_POD
 from kruise_probe.controllers.compiled import ENTRY_BYTES, CompiledMarker
 
 REPORTED_PROBES: Final = 256

@@ -47,10 +47,11 @@ from kruise_probe.api.names import (
     REASON_PROBE_REMOVED,
     ProbeName,
 )
+from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
-from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.claims import Claim, Claims
 from kruise_probe.controllers.compiled import Wanted
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut

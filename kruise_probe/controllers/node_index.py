@@ -14,15 +14,14 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
-from kruise_probe.api.pods import Pod
-from kruise_probe.api.v1alpha1 import (
-    ContainerProbe,
+from kruise_probe.api.node_pod_probe import (
     ContainerProbeState,
     NodePodProbe,
     PodProbe,
     PodProbeStatus,
-    ProbeState,
 )
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.controllers.buckets import Buckets
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.marking import States

@@ -19,8 +19,8 @@ from kruise_probe.api.core import Node
 from kruise_probe.api.errors import KubeError, NotFound, first_line
 from kruise_probe.api.meta import NamespacedName, OwnerReference, with_node_owner
 from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
+from kruise_probe.api.node_pod_probe import NodePodProbe, PodProbe
 from kruise_probe.api.resources import NODE_POD_PROBES
-from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.budget import fit_steps

@@ -22,9 +22,10 @@ import msgspec
 from kruise_probe.api.caches import Cache, decoded_bytes, sizes_of
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
+from kruise_probe.api.node_pod_probe import PodProbe
 from kruise_probe.api.pod_wire import containers_bytes
 from kruise_probe.api.pods import Container, Pod
-from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
+from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.controllers.budget import (
     NO_PROBES,
     Group,

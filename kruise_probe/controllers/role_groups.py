@@ -22,9 +22,10 @@ from prometheus_client import Gauge, Histogram
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
+from kruise_probe.api.node_pod_probe import PodProbeStatus
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import loop_time
-from kruise_probe.api.v1alpha1 import PodProbeStatus, ProbeState
+from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.buckets import Buckets
 from kruise_probe.controllers.claims import Claim, Claims
 from kruise_probe.controllers.compiled import CompiledMarker

@@ -17,10 +17,11 @@ from typing import Final, NamedTuple
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
+from kruise_probe.api.node_pod_probe import NodePodProbe, PodProbe
 from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import loop_time
-from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
+from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.backlog import COUNT, Backlog
 from kruise_probe.controllers.budget import NoRoom
 from kruise_probe.controllers.claims import Claim, Claims, claims_of, unowned_marks

@@ -8,8 +8,9 @@ Source: no counterpart.
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
+from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.v1alpha1 import CRITERIA, ContainerProbeState, ProbeState
+from kruise_probe.api.v1alpha1 import CRITERIA, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker, CompiledProbe
 from kruise_probe.controllers.limits import FIELD_NOT_SUPPORTED, FIELD_PRUNED, LeftOut
 from kruise_probe.controllers.node_index import NodeView

@@ -9,7 +9,8 @@ Differs: a state that another daemon published is kept while it is not too old. 
 import math
 from typing import Final, NamedTuple
 
-from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.api.node_pod_probe import ContainerProbeState
+from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import schedule
 from kruise_probe.daemon.schedule import StartTime, Timing
 from kruise_probe.daemon.status import is_of_container

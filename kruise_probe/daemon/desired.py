@@ -20,12 +20,13 @@ from typing import Final, NamedTuple
 
 import psutil
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.fields import Use
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeKey, ProbeName
+from kruise_probe.api.node_pod_probe import NodePodProbeSpec
+from kruise_probe.api.probe import Probe
 from kruise_probe.api.problems import first_errors
-from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
+from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.probers.prober import Target
 

@@ -30,9 +30,9 @@ from kruise_probe.api.core import Lease, LeaseSpec
 from kruise_probe.api.errors import Conflict, Forbidden, KubeError, NotFound
 from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference
 from kruise_probe.api.names import daemon_lease_name
+from kruise_probe.api.node_pod_probe import NodePodProbe
 from kruise_probe.api.resources import LEASES
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, format_micro_time, loop_time, parse_time
-from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics

@@ -18,14 +18,14 @@ import structlog
 from kruise_probe.api.errors import Conflict, Forbidden, KubeError, NotFound, retry_after_seconds
 from kruise_probe.api.meta import NamespacedName, ObjectMeta
 from kruise_probe.api.names import ProbeKey
-from kruise_probe.api.resources import NODE_POD_PROBES
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
-from kruise_probe.api.v1alpha1 import (
+from kruise_probe.api.node_pod_probe import (
     ContainerProbeState,
     NodePodProbe,
     NodePodProbeStatus,
     stored_bytes,
 )
+from kruise_probe.api.resources import NODE_POD_PROBES
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.names import ProbeKey
+from kruise_probe.api.probe import Probe
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.daemon import metrics
 

@@ -10,8 +10,9 @@ from datetime import datetime
 
 import msgspec
 
+from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import transitions
 from kruise_probe.daemon.desired import DesiredProbe
 from kruise_probe.daemon.metrics import ProbeSeries

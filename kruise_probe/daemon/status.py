@@ -19,19 +19,18 @@ import msgspec
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeKey
-from kruise_probe.api.resources import NODE_POD_PROBES
-from kruise_probe.api.shares import divided, equal_share
-from kruise_probe.api.times import parse_time
-from kruise_probe.api.v1alpha1 import (
-    CRITERIA,
+from kruise_probe.api.node_pod_probe import (
     MAX_OBJECT_BYTES,
     ContainerProbeState,
     NodePodProbeStatus,
     PodProbeStatus,
-    ProbeState,
     stored_bytes,
     stored_size,
 )
+from kruise_probe.api.resources import NODE_POD_PROBES
+from kruise_probe.api.shares import divided, equal_share
+from kruise_probe.api.times import parse_time
+from kruise_probe.api.v1alpha1 import CRITERIA, ProbeState
 from kruise_probe.daemon.desired import DesiredProbe
 
 METADATA_BYTES: Final = 8 << 10

@@ -23,8 +23,9 @@ from kruise_probe.api.names import (
     SYSTEM_NAMESPACE,
     ProbeKey,
 )
+from kruise_probe.api.node_pod_probe import ContainerProbeState, NodePodProbe
 from kruise_probe.api.times import parse_time
-from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, ProbeState
+from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.adoption import SILENCE_SLACK_SECONDS, Handover

@@ -19,8 +19,8 @@ run, and keeps the old state on errors forever.
 import math
 from typing import Final, NamedTuple
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.messages import normalise_message
+from kruise_probe.api.probe import Probe
 from kruise_probe.api.v1alpha1 import ProbeState
 
 LEAST_GRACE_SECONDS: Final = 30.0

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
+from kruise_probe.api.probe import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
 from kruise_probe.api.v1alpha1 import ContainerProbe
 
 SHELLS: Final = frozenset(

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.errors import first_line
 from kruise_probe.api.names import FIELD_REASONS, REASON_NO_ROOM
+from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.conditions import VALUE_INVALID
 from kruise_probe.controllers.marking import CONDITION_STATUS, Value, values_of
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER

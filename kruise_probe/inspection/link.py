@@ -14,14 +14,9 @@ import msgspec
 
 from kruise_probe.api.meta import Condition, NamespacedName
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_PAUSED
+from kruise_probe.api.node_pod_probe import ContainerProbeState, PodProbe
 from kruise_probe.api.pods import Mark
-from kruise_probe.api.v1alpha1 import (
-    ContainerProbe,
-    ContainerProbeState,
-    PodContainerProbe,
-    PodProbe,
-    PodProbeMarker,
-)
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.claims import Claim, ClaimConflict
 from kruise_probe.controllers.compiled import CompiledMarker, Wanted
 from kruise_probe.controllers.conditions import listed

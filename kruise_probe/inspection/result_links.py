@@ -3,13 +3,14 @@
 from datetime import timedelta
 from typing import Final
 
-from kruise_probe.api.core import MAX_SECONDS, Probe
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.messages import searched_part
 from kruise_probe.api.names import REASON_DAEMON_STALE, REASON_NOT_HOLDER
+from kruise_probe.api.node_pod_probe import ContainerProbeState
+from kruise_probe.api.probe import MAX_SECONDS, Probe
 from kruise_probe.api.problems import shorten
 from kruise_probe.api.times import parse_time
-from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.causes import EXEC_STUCK, NO_DAEMON, verdict_of
 from kruise_probe.controllers.compiled import Wanted
 from kruise_probe.controllers.conditions import (

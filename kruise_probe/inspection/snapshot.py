@@ -17,8 +17,9 @@ from kruise_probe.api.names import (
     REASON_DAEMON_STALE,
     daemon_lease_name,
 )
+from kruise_probe.api.node_pod_probe import NodePodProbe
 from kruise_probe.api.times import parse_time
-from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.daemon_leases import is_outlived, silence

@@ -16,14 +16,10 @@ from kruise_probe.api.names import (
     REASON_DAEMON_STALE,
     REASON_PAUSED,
 )
+from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.pods import Mark, names_of
 from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import (
-    ContainerProbeState,
-    PodContainerProbe,
-    PodProbeMarker,
-    ProbeState,
-)
+from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.causes import CAUSES
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.conditions import (

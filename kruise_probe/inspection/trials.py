@@ -19,11 +19,11 @@ from difflib import SequenceMatcher
 from typing import Final
 
 from kruise_probe import __version__
-from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
 from kruise_probe.api.criteria import MAX_WORDS, path_steps
 from kruise_probe.api.errors import Forbidden, KubeError, NotFound
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.meta import HostPort, NamespacedName
+from kruise_probe.api.probe import ExecAction, Probe, TCPSocketAction
 from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.client.pod_streams import (
     CommandNotStarted,

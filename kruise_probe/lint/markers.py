@@ -6,11 +6,11 @@ from functools import cached_property
 
 import msgspec
 
-from kruise_probe.api.core import ExecAction
 from kruise_probe.api.labels import KEY_PREFIX, label_key_error
 from kruise_probe.api.meta import DECODE_ERRORS, NamespacedName
 from kruise_probe.api.names import DELETION_COST_ANNOTATION, GROUP, PAUSED_ANNOTATION
 from kruise_probe.api.pods import Mark
+from kruise_probe.api.probe import ExecAction
 from kruise_probe.api.problems import ErrorKind, Problem, did_you_mean, first_errors, violation
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import MarkerPolicy, PodProbeMarker

@@ -10,15 +10,12 @@ from typing import Any
 import msgspec
 from support.wire import Json, typed
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER, daemon_lease_name
+from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.pods import Pod
+from kruise_probe.api.probe import Probe
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
-from kruise_probe.api.v1alpha1 import (
-    ContainerProbe,
-    ContainerProbeState,
-    PodProbeMarker,
-)
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbeMarker
 
 CREATED = "2026-01-01T00:00:00Z"
 

@@ -36,10 +36,10 @@ from kruise_probe.api.messages import (
     normalise_message,
 )
 from kruise_probe.api.meta import DECODE_ERRORS, HostPort, Resource
+from kruise_probe.api.node_pod_probe import NodePodProbe
 from kruise_probe.api.pods import Mark
 from kruise_probe.api.problems import first_errors
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.api.validation import marker_errors
 from kruise_probe.client.credentials import ConfigError
 from kruise_probe.client.kubeconfig import load as load_kubeconfig

@@ -16,18 +16,18 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from support.background import no_failed_callback
 
-from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.errors import Conflict, Forbidden, NoResponse, NotFound
 from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference, Resource
-from kruise_probe.api.resources import LEASES, NODE_POD_PROBES
-from kruise_probe.api.v1alpha1 import (
-    ContainerProbe,
+from kruise_probe.api.node_pod_probe import (
     ContainerProbeState,
     NodePodProbe,
     NodePodProbeSpec,
     NodePodProbeStatus,
     PodProbe,
 )
+from kruise_probe.api.probe import ExecAction, Probe
+from kruise_probe.api.resources import LEASES, NODE_POD_PROBES
+from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.client.request import REQUEST_SECONDS, PatchType
 from kruise_probe.daemon.cri.containers import MISSING, ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState

@@ -25,8 +25,8 @@ from support.builders import (
 from support.tables import load_table
 from support.wire import Json
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.names import LEADER_ELECTION_ID
+from kruise_probe.api.probe import Probe
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.matching import Matching

@@ -14,11 +14,11 @@ from support.running_manager import running_manager, settle
 from support.scripted_node import ScriptedNode
 from support.wire import Json
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.meta import Resource
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
+from kruise_probe.api.node_pod_probe import NodePodProbe
+from kruise_probe.api.probe import Probe
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.daemon.probers.prober import ProbeResult, Target
 from kruise_probe.webhook.admission import AdmissionRequest, annotate_pod
 

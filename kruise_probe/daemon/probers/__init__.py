@@ -10,9 +10,9 @@ Differs: kubelet selects the prober at every attempt; here it is selected when t
 import asyncio
 from typing import Final
 
-from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.meta import HostPort
+from kruise_probe.api.probe import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
 from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.daemon.probers.dialing import (
     Connection,

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from kruise_probe.api.core import ExecAction
 from kruise_probe.api.messages import command_message, duration, normalise_message
+from kruise_probe.api.probe import ExecAction
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerNotRunning,

@@ -9,8 +9,8 @@ Differs: a refused connection fails at once with its reason, where kubelet retri
 import asyncio
 from typing import Final
 
-from kruise_probe.api.core import GRPCAction
 from kruise_probe.api.messages import duration, normalise_message
+from kruise_probe.api.probe import GRPCAction
 from kruise_probe.daemon.probers.dialing import (
     Connection,
     Intake,

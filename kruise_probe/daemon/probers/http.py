@@ -11,8 +11,8 @@ is read.
 import asyncio
 from typing import Final
 
-from kruise_probe.api.core import HTTPGetAction
 from kruise_probe.api.messages import body_text, normalise_message, says_enough
+from kruise_probe.api.probe import HTTPGetAction
 from kruise_probe.daemon.probers.dialing import (
     LONG_READ_BYTES,
     Connection,

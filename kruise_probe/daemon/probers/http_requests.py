@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from kruise_probe.api.core import HEADER_VALUE_CONTROL, HTTPHeader
+from kruise_probe.api.probe import HEADER_VALUE_CONTROL, HTTPHeader
 from kruise_probe.daemon.probers.urls import Url, is_absolute
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from kruise_probe.api.core import MAX_PORT
 from kruise_probe.api.meta import HostPort
+from kruise_probe.api.probe import MAX_PORT
 
 MAX_ATTEMPT_BYTES: Final = 256 * 1024
 """How much one attempt reads over all of its connections, with TLS handshakes. Health checks use less than a tenth of it."""

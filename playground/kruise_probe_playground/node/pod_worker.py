@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.errors import Conflict, Invalid, KubeError, NotFound
+from kruise_probe.api.probe import Probe
 from kruise_probe.api.times import loop_time, utc_now
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.meta import ApiObject, ObjectMeta, Resource, as_is
 from kruise_probe.api.pods import PodCondition
+from kruise_probe.api.probe import Probe
 
 Json = dict[str, Any]
 

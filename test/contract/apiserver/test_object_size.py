@@ -4,11 +4,8 @@ import msgspec
 import pytest
 from contract.contract_api import Api, node_pod_probe
 
-from kruise_probe.api.core import ExecAction, Probe
-from kruise_probe.api.resources import NODE_POD_PROBES
-from kruise_probe.api.v1alpha1 import (
+from kruise_probe.api.node_pod_probe import (
     MAX_OBJECT_BYTES,
-    ContainerProbe,
     ContainerProbeState,
     NodePodProbeSpec,
     NodePodProbeStatus,
@@ -16,6 +13,9 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeStatus,
     stored_bytes,
 )
+from kruise_probe.api.probe import ExecAction, Probe
+from kruise_probe.api.resources import NODE_POD_PROBES
+from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.controllers import budget
 from kruise_probe.daemon import status as daemon_status
 from kruise_probe.daemon.status import METADATA_BYTES

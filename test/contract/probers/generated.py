@@ -17,7 +17,7 @@ from support.response_grammar import (
 )
 from support.wire import Json
 
-from kruise_probe.api.core import GRPCAction, HTTPGetAction
+from kruise_probe.api.probe import GRPCAction, HTTPGetAction
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import ProbeResult, Target

@@ -26,7 +26,7 @@ from support.probe_rows import (
 )
 from support.scripted_server import serving
 
-from kruise_probe.api.core import GRPCAction
+from kruise_probe.api.probe import GRPCAction
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.prober import Target
 

@@ -27,8 +27,9 @@ from support.patience import PATIENCE_SECONDS
 from support.scripted_server import answering, serving
 from support.wire import Json
 
+from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.resources import MARKERS
-from kruise_probe.api.v1alpha1 import ContainerProbe, ContainerProbeState, ProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.marking import values_of
 from kruise_probe.daemon.cri.runtime import ExecResult

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from support.builders import entry_of
 
-from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.probe import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.v1alpha1 import ContainerProbe
 
 EXEC = ExecAction(("check",))

@@ -9,9 +9,10 @@ from support.cases import cases
 from support.marker_table import VALID, Row
 from support.wire import Json
 
-from kruise_probe.api.core import Probe
+from kruise_probe.api.node_pod_probe import NodePodProbe, stored_bytes
+from kruise_probe.api.probe import Probe
 from kruise_probe.api.resources import NODE_POD_PROBES
-from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbe, PodProbeMarkerSpec, stored_bytes
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbeMarkerSpec
 
 
 def node_pod_probe(*entries: Json) -> NodePodProbe:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import marker, pod, probe_wire
 
-from kruise_probe.api.v1alpha1 import PodProbe
+from kruise_probe.api.node_pod_probe import PodProbe
 from kruise_probe.controllers.budget import (
     RESERVED_BYTES,
     FittedSpec,

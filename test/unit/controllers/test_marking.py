@@ -21,9 +21,9 @@ from support.fake_api import patched_pod
 from support.wire import Json
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
+from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.pods import Mark, Pod, names_of
 from kruise_probe.api.resources import MARKERS, PODS
-from kruise_probe.api.v1alpha1 import ContainerProbeState
 from kruise_probe.controllers.claims import Claims, claims_of
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.counts import InvalidValue, invalid_values

@@ -21,9 +21,10 @@ from support.wire import Json
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
+from kruise_probe.api.node_pod_probe import PodProbe
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
-from kruise_probe.api.v1alpha1 import PodProbe, PodProbeMarker
+from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.plan import plan_steps

@@ -20,8 +20,8 @@ from support.running_manager import settle
 from support.scene import BARE, MARKED, POLICIES, C, Scene
 from support.wire import Json
 
-from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
 from kruise_probe.api.errors import ServerError
+from kruise_probe.api.probe import ExecAction, GRPCAction, Probe, TCPSocketAction
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.controllers.pod_reconciler import CONTESTED_SECONDS
 

@@ -13,9 +13,9 @@ from support.running_manager import loop_clock, running_manager, settle
 from support.scene import BARE, MARKED, C, Scene
 from support.wire import Json
 
-from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.names import daemon_lease_name
+from kruise_probe.api.probe import ExecAction, Probe
 from kruise_probe.api.resources import LEASES, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_time
 from kruise_probe.controllers.daemon_leases import DaemonLeases

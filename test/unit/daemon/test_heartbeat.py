@@ -10,7 +10,7 @@ from support.scripted_node import NODE, ScriptedNode, exec_probe, gaps, loop_tim
 from support.wire import typed
 
 from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, Forbidden
-from kruise_probe.api.v1alpha1 import NodePodProbeSpec
+from kruise_probe.api.node_pod_probe import NodePodProbeSpec
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.probers.prober import ProbeResult, success
 

@@ -24,15 +24,15 @@ from support.scripted_node import (
     spec_of,
 )
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.criteria import Extract, MetricSample
 from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, NotFound, TooManyRequests
-from kruise_probe.api.v1alpha1 import (
+from kruise_probe.api.node_pod_probe import (
     MAX_OBJECT_BYTES,
     NodePodProbeSpec,
     NodePodProbeStatus,
     stored_bytes,
 )
+from kruise_probe.api.probe import Probe
 from kruise_probe.daemon.probers.prober import UNLIMITED, Output, ProbeResult, Target, success
 from kruise_probe.daemon.probers.verdicts import criteria_of
 

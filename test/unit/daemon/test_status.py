@@ -9,17 +9,17 @@ from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
 
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.names import ProbeKey, ProbeName
-from kruise_probe.api.shares import equal_share
-from kruise_probe.api.v1alpha1 import (
+from kruise_probe.api.node_pod_probe import (
     MAX_OBJECT_BYTES,
     ContainerProbeState,
     NodePodProbeSpec,
     NodePodProbeStatus,
     PodProbeStatus,
-    ProbeState,
     stored_bytes,
     stored_size,
 )
+from kruise_probe.api.shares import equal_share
+from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon.desired import desired_probes
 from kruise_probe.daemon.status import (
     METADATA_BYTES,

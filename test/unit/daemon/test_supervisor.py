@@ -26,16 +26,10 @@ from support.scripted_node import (
     wall_clock,
 )
 
-from kruise_probe.api.core import (
-    Probe,
-)
 from kruise_probe.api.meta import OwnerReference
-from kruise_probe.api.v1alpha1 import (
-    ContainerProbe,
-    NodePodProbeSpec,
-    NodePodProbeStatus,
-    PodProbe,
-)
+from kruise_probe.api.node_pod_probe import NodePodProbeSpec, NodePodProbeStatus, PodProbe
+from kruise_probe.api.probe import Probe
+from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.daemon.places import EXECS, Places
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason, Target, success
 from kruise_probe.runtime.recorder import ObjectReference

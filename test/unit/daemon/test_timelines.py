@@ -21,9 +21,9 @@ from support.scripted_node import (
 from support.tables import load_table
 from support.wire import Json
 
-from kruise_probe.api.core import Probe
+from kruise_probe.api.node_pod_probe import ContainerProbeState
+from kruise_probe.api.probe import Probe
 from kruise_probe.api.times import parse_time
-from kruise_probe.api.v1alpha1 import ContainerProbeState
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places, Tenant
 from kruise_probe.daemon.probers.prober import CouldNotProbe, Reason

@@ -17,8 +17,9 @@ from support.scripted_node import (
     spec_of,
 )
 
-from kruise_probe.api.core import ExecAction, Probe
-from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
+from kruise_probe.api.node_pod_probe import NodePodProbeSpec
+from kruise_probe.api.probe import ExecAction, Probe
+from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.daemon.probers.prober import BytesQueued, Prober, ProbeResult, Target
 
 ERRORS = "kruise_probe_worker_errors_total"

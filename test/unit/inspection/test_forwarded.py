@@ -15,9 +15,9 @@ from support.scripted_server import answering, flooding, self_signed, serving, s
 from support.sockets import closed_port
 from support.wire import Json
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.meta import HostPort, NamespacedName
+from kruise_probe.api.probe import Probe
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient

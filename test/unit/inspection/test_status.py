@@ -14,7 +14,7 @@ from support.cases import cases
 from support.snapshots import ended, healthy_pod, marker, snapshot, table
 from support.wire import Json
 
-from kruise_probe.api.core import Probe
+from kruise_probe.api.probe import Probe
 from kruise_probe.cli.tables import status_lines
 from kruise_probe.cli.terminal import Terminal
 from kruise_probe.hints.commands import handler_text

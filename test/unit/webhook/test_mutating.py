@@ -7,7 +7,7 @@ import msgspec
 from support.cases import cases
 from support.wire import Json
 
-from kruise_probe.api.core import MAX_COMMAND
+from kruise_probe.api.probe import MAX_COMMAND
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.webhook.admission import ALLOWED, MAX_VALUES, AdmissionRequest, annotate_pod
 

@@ -14,8 +14,8 @@ from support.running_manager import running_manager, settle
 from support.scene import Scene
 from support.wire import Json
 
-from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.errors import ServerError
+from kruise_probe.api.probe import ExecAction, Probe
 from kruise_probe.api.resources import LEASES, NODES, PODS
 
 MISSING = state_wire(state="Unknown", message="ExecImpossible: no such program")

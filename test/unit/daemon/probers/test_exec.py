@@ -3,7 +3,7 @@ from support.builders import entry_of
 from support.cases import cases
 from support.fake_runtime import Script, ScriptedRuntime, exit_with, hang, refuse, succeed
 
-from kruise_probe.api.core import ExecAction, Probe
+from kruise_probe.api.probe import ExecAction, Probe
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerNotRunning,

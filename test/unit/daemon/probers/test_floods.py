@@ -18,7 +18,7 @@ from support.flood_servers import SETTINGS, flooding, frame, tls_certificates
 from support.leaks import freed_at_once
 from support.scripted_server import answering, self_signed, serving
 
-from kruise_probe.api.core import GRPCAction, HTTPGetAction
+from kruise_probe.api.probe import GRPCAction, HTTPGetAction
 from kruise_probe.daemon.places import SOCKETS, Places, Tenant
 from kruise_probe.daemon.probers.dialing import Connection
 from kruise_probe.daemon.probers.grpc import GrpcProber

@@ -17,7 +17,7 @@ from support.scripted_server import reset, self_signed, serving, silent
 from support.sockets import time_waits
 from support.tables import load_table
 
-from kruise_probe.api.core import GRPCAction
+from kruise_probe.api.probe import GRPCAction
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.prober import ProbeResult, Target, failure, success
 

@@ -23,8 +23,8 @@ from support.scripted_server import (
 )
 from support.sockets import time_waits
 
-from kruise_probe.api.core import HTTPGetAction, HTTPHeader, Probe
 from kruise_probe.api.meta import HostPort
+from kruise_probe.api.probe import HTTPGetAction, HTTPHeader, Probe
 from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import (

@@ -3,8 +3,8 @@ from support.builders import entry_of
 from support.cases import cases
 from support.fake_runtime import ScriptedRuntime
 
-from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.meta import HostPort
+from kruise_probe.api.probe import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,

@@ -14,8 +14,8 @@ from support.patience import PATIENCE_SECONDS
 from support.scripted_server import serving, silent
 from support.sockets import full_backlog, time_waits
 
-from kruise_probe.api.core import HTTPGetAction
 from kruise_probe.api.meta import HostPort
+from kruise_probe.api.probe import HTTPGetAction
 from kruise_probe.daemon.probers import TcpProber
 from kruise_probe.daemon.probers.dialing import (
     Connection,

@@ -11,7 +11,7 @@ from support.scripted_server import answering, serving
 from support.tables import load_table
 from support.wire import Json
 
-from kruise_probe.api.core import ExecAction, HTTPGetAction, Probe
+from kruise_probe.api.probe import ExecAction, HTTPGetAction, Probe
 from kruise_probe.daemon.cri.runtime import ExecImpossible
 from kruise_probe.daemon.desired import invalid_reason
 from kruise_probe.daemon.probers import prober_for
