@@ -11,10 +11,10 @@ import click
 import structlog
 
 from kruise_probe import __version__
+from kruise_probe.blocking import run_blocking
 from kruise_probe.cli.flag_types import cluster_flag, flag, switch, system_namespace_flag
 from kruise_probe.cli.gates import DAEMON, PROBE_MARKERS, describe_gates, gates_flag
 from kruise_probe.client.config import ClusterConfig, load_config
-from kruise_probe.client.credentials import run_in_daemon_thread
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manager.manager import Runnable
 from kruise_probe.runtime.process import FORMATS, LEVELS
@@ -122,7 +122,7 @@ async def serving(
         for runnable in runnables:
             group.create_task(runnable.run())
         ready.add("kubeconfig", lambda: "not loaded yet; an exec plugin may hang")
-        config = await run_in_daemon_thread(partial(load_config, flags.kubeconfig))
+        config = await run_blocking(partial(load_config, flags.kubeconfig))
         ready.add("kubeconfig", lambda: None)
         _log.info("starting", version=__version__, server=config.server)
         # Its own client, so that reviews share no connections and no rate limit with the Lease.

@@ -11,23 +11,20 @@ valid for longer than that anyway.
 """
 
 import asyncio
-import os
 import re
 import ssl
-import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import structlog
 
 from kruise_probe.api.errors import FatalError
-
-T = TypeVar("T")
+from kruise_probe.blocking import start_blocking
+from kruise_probe.wire.tls import load_certificate
 
 _log = structlog.get_logger(__name__)
 
@@ -182,7 +179,7 @@ class Credentials:
             if self._load is None or not self._is_current(rejected, since):
                 return None
             if self._renewing is None:
-                self._renewing = in_daemon_thread(partial(self._reload, self._load))
+                self._renewing = start_blocking(partial(self._reload, self._load))
             return self._renewing
 
     def _is_current(self, authorization: str | None, version: int) -> bool:
@@ -288,22 +285,6 @@ def _use_certificate(context: ssl.SSLContext, pem: bytes) -> None:
         ) from error
 
 
-def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
-    """Load a certificate and its key; later handshakes use them.
-
-    OpenSSL reads only files, and a container's root file system may be read-only. This file has no name, so that a
-    signal leaves no key behind.
-
-    Raises:
-        ssl.SSLError: certificate and key do not match, or are malformed.
-    """
-    on_linux = sys.platform == "linux"
-    with open(os.memfd_create("pem"), "wb") if on_linux else tempfile.TemporaryFile() as file:
-        file.write(pem)
-        file.flush()
-        context.load_cert_chain(f"/dev/fd/{file.fileno()}")
-
-
 def tls_context(ca_file: Path | None, *, origin: str, verify: bool = True) -> ssl.SSLContext:
     """Return a TLS context that trusts the CAs in `ca_file`, or the system's CAs if it is None.
 
@@ -324,29 +305,3 @@ def tls_context(ca_file: Path | None, *, origin: str, verify: bool = True) -> ss
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-async def run_in_daemon_thread(call: Callable[[], T]) -> T:
-    """Run a call that may block forever, such as an exec plugin, in a daemon thread and return its result.
-
-    Cancelling ends only the wait. The thread continues until `call` returns or the process ends. Unlike in
-    `asyncio.to_thread`, the process does not wait for it at its exit.
-    """
-    return await asyncio.wrap_future(in_daemon_thread(call))
-
-
-def in_daemon_thread(call: Callable[[], T]) -> Future[T]:
-    """As `run_in_daemon_thread`, without the wait. The future cannot be cancelled."""
-    future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # no longer cancellable; only the thread sets its result
-
-    def run() -> None:
-        try:
-            result = call()
-        except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    threading.Thread(target=run, name="blocking call", daemon=True).start()
-    return future

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
 
-from kruise_probe.client.credentials import in_daemon_thread
+from kruise_probe.blocking import start_blocking
 
 END_SECONDS: Final = 3.0
 """Longest wait for the end of cancelled work: the release of a Lease takes two. The process has five seconds to end."""
@@ -22,7 +22,7 @@ _Running = tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]
 async def run_beside(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Await `work()` on an event loop of its own. Cancelling cancels it there."""
     started: Future[_Running] = Future()
-    ended = in_daemon_thread(lambda: _run(work, started))
+    ended = start_blocking(lambda: _run(work, started))
     try:
         await asyncio.wrap_future(ended)
     except asyncio.CancelledError:

@@ -18,7 +18,8 @@ from typing import ClassVar, Final
 import structlog
 
 from kruise_probe.api.errors import KubeError
-from kruise_probe.client.credentials import load_certificate, run_in_daemon_thread
+from kruise_probe.blocking import run_blocking
+from kruise_probe.wire.tls import load_certificate
 
 ISSUE_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 5.0
@@ -98,7 +99,7 @@ def self_signed_certificate(tls: ServerTls) -> CertificateLoader:
             command, capture_output=True, timeout=ISSUE_SECONDS, check=True
         ).stdout
 
-    read = partial(run_in_daemon_thread, issue)
+    read = partial(run_blocking, issue)
     return CertificateLoader(
         tls,
         read,
@@ -113,7 +114,7 @@ def certificate_files(tls: ServerTls, folder: Path) -> CertificateLoader:
     def pair() -> bytes:
         return b"\n".join((folder / name).read_bytes() for name in ("tls.crt", "tls.key"))
 
-    read = partial(run_in_daemon_thread, pair)
+    read = partial(run_blocking, pair)
     return CertificateLoader(
         tls,
         read,

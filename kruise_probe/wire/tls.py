@@ -5,7 +5,10 @@ gets only bytes that were read within the limits of the caller.
 """
 
 import contextlib
+import os
 import ssl
+import sys
+import tempfile
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -83,3 +86,20 @@ class TlsStream:
     async def _flush(self) -> None:
         if self._outgoing.pending:
             await self._send(self._outgoing.read())
+
+
+def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+    """Load a certificate and its key; later handshakes use them.
+
+    OpenSSL reads only files, and a container's root file system may be read-only. This file has no name, so that a
+    signal leaves no key behind.
+
+    Raises:
+        ssl.SSLError: certificate and key do not match, or are malformed.
+    """
+    on_linux = sys.platform == "linux"
+    with open(os.memfd_create("pem"), "wb") if on_linux else tempfile.TemporaryFile() as file:
+        file.write(pem)
+        file.flush()
+        path = f"/dev/fd/{file.fileno()}"
+        context.load_cert_chain(path)

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.credentials import AuthInfo, Credentials, load_certificate
+from kruise_probe.client.credentials import AuthInfo, Credentials
 from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.server_tls import server_context
+from kruise_probe.wire.tls import load_certificate
 from kruise_probe_playground.apiserver.server import Tls
 
 LIFETIME: Final = timedelta(days=365)

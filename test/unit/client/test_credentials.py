@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.cases import cases
-from support.pages import ROOT
-from support.shell import python
 
 from kruise_probe.client.credentials import (
     COMPARE_SECONDS,
@@ -164,30 +162,3 @@ async def test_failed_reload_is_logged_and_tried_again(error: Exception, level: 
     assert [line["log_level"] for line in logs] == [level]
     assert credentials.authorization() == "Bearer 0"
     assert await credentials.renew("Bearer 0", 0)
-
-
-GIVES_UP = """
-import asyncio, threading
-from kruise_probe.client.credentials import run_in_daemon_thread
-
-async def main():
-    try:
-        async with asyncio.timeout(0):
-            await run_in_daemon_thread(go_on.wait)
-    except TimeoutError:
-        print("given up")
-
-go_on = threading.Event()
-asyncio.run(main())
-"""
-AND_IT_ENDS_LATER = """
-(thread,) = [each for each in threading.enumerate() if each.daemon]
-go_on.set()
-thread.join()
-"""
-
-
-@cases("then", hangs="", ends_after_the_loop=AND_IT_ENDS_LATER)
-def test_process_exits_without_waiting_for_the_thread(then: str) -> None:
-    done = python("-c", GIVES_UP + then, cwd=ROOT)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "given up\n", "")

@@ -55,7 +55,7 @@ def in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(read: Callable[[], bytes]) -> bytes:
         return read()
 
-    monkeypatch.setattr(server_tls, "run_in_daemon_thread", run)
+    monkeypatch.setattr(server_tls, "run_blocking", run)
 
 
 @pytest.mark.usefixtures("in_this_thread")
