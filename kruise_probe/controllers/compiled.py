@@ -62,6 +62,7 @@ class CompiledProbe(NamedTuple):
         condition_type: empty if there is none, or if it is invalid or reserved.
         policies: the labels and annotations by state, without invalid and reserved ones. Without a policy for Unknown there
             is no entry for Unknown, which then changes no marks.
+        marks: all that the probe may write: labels, annotations, condition type.
         entry_bytes: size of `container_probe` as stored in a NodePodProbe.
         hash: of `container_probe`; see `hash_on` for a port name.
         keeps_when_stale: a silent daemon changes nothing.
@@ -76,6 +77,7 @@ class CompiledProbe(NamedTuple):
     port_name: str
     condition_type: str
     policies: Mapping[str, Wanted]
+    marks: tuple[Mark, ...]
     entry_bytes: int
     hash: str
     keeps_when_stale: bool
@@ -87,26 +89,13 @@ class CompiledProbe(NamedTuple):
     def container(self) -> str:
         return self.container_probe.container_name
 
-    @property
-    def marks(self) -> list[Mark]:
-        """All marks that the probe may write."""
-        marks = self._keys()
-        if self.condition_type:
-            marks.append(Mark("conditions", self.condition_type))
-        return marks
-
     def wanted(self) -> Mapping[str, Wanted]:
         """By state all keys of the policies: with the state's value, or None. Not kept: it is many times larger."""
-        keys = self._keys()
+        keys = [mark for mark in self.marks if mark.field != "conditions"]
         wanted: dict[str, Wanted] = {}
         for state, values in self.policies.items():
             wanted[state] = {mark: values.get(mark) for mark in keys}
         return wanted
-
-    def _keys(self) -> list[Mark]:
-        """The labels, then the annotations."""
-        keys = set[Mark]().union(*self.policies.values())
-        return sorted(keys, key=lambda mark: (mark.field == "annotations", mark.name))
 
     def on(self, container: Container) -> ContainerProbe:
         """The probe for this container: with the number of its port, if the container has a port of that name."""
@@ -281,13 +270,15 @@ def _compiled(
     condition_type = probe.pod_condition_type or ""
     if invalid.has_any(f"{path}.podConditionType"):
         condition_type = ""
+    policies = _policies(probe, path, invalid)
     return CompiledProbe(
         name=container_probe.name,
         probe=probe.name,
         container_probe=container_probe,
         port_name=port_name,
         condition_type=condition_type,
-        policies=_policies(probe, path, invalid),
+        policies=policies,
+        marks=_marks(policies, condition_type),
         entry_bytes=stored_bytes(container_probe),
         hash=container_probe.hash,
         keeps_when_stale=probe.when_stale == WhenStale.KEEP,
@@ -316,6 +307,14 @@ def _policies(
         if not invalid.has_any(policy_path, ("", ".state")):
             policies[policy.state] = _values(policy, policy_path, invalid)
     return policies
+
+
+def _marks(policies: Mapping[str, Wanted], condition_type: str) -> tuple[Mark, ...]:
+    keys = set[Mark]().union(*policies.values())
+    marks = sorted(keys, key=lambda mark: (mark.field == "annotations", mark.name))
+    if condition_type:
+        marks.append(Mark("conditions", condition_type))
+    return tuple(marks)
 
 
 def _values(

@@ -220,7 +220,7 @@ def _two_daemons(facts: Facts) -> str:
 
 def _no_verdict(cause: str, facts: Facts) -> str:
     """Empty if this cause keeps a verdict from no probe."""
-    probes = facts.counts.of_probes(cause)
+    probes = facts.counts.of_probes(facts.marker, cause)
     if not probes:
         return ""
     matched = facts.counts.matched

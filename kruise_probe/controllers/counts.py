@@ -12,7 +12,7 @@ Differs: everything but the number of pods.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
@@ -52,13 +52,13 @@ class PodFlag(Enum):
     INVALID = auto()
 
 
-class InState(msgspec.Struct, frozen=True):
+class InState(msgspec.Struct, frozen=True, gc=False):
     """The state of all of the marker's probes on the pod together."""
 
     state: ProbeState
 
 
-class OnNode(msgspec.Struct, frozen=True):
+class OnNode(msgspec.Struct, frozen=True, gc=False):
     """A problem of the pod's node.
 
     Its reason is NODES_BEHIND, if the NodePodProbe does not hold the marker's current probes, that of its daemon's problem, or that
@@ -69,14 +69,17 @@ class OnNode(msgspec.Struct, frozen=True):
     node: str
 
 
-class ProbeVerdict(msgspec.Struct, frozen=True):
-    """A probe has a verdict on the pod or, with a `cause`, has none."""
+class ProbeVerdict(msgspec.Struct, frozen=True, gc=False):
+    """A probe has a verdict on the pod or, with a `cause`, has none. EVERY_PROBE: all of the marker's have the same."""
 
     probe: str
     cause: str = ""
 
 
-class InvalidValue(msgspec.Struct, frozen=True, order=True):
+EVERY_PROBE: Final = ""
+
+
+class InvalidValue(msgspec.Struct, frozen=True, order=True, gc=False):
     """A key for which the message of `probe` has no valid value.
 
     Attributes:
@@ -127,12 +130,16 @@ class StatusCounts:
                 found[problem.node] = pods
         return found
 
-    def of_probes(self, cause: str = "") -> dict[str, int]:
+    def of_probes(self, marker: CompiledMarker, cause: str = "") -> dict[str, int]:
         """By probe, the number of pods on which it has no verdict for this cause or, without one, a verdict."""
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for verdict, pods in self.of(ProbeVerdict).items():
-            if verdict.cause == cause:
-                found[verdict.probe] = pods
+            if verdict.cause != cause:
+                continue
+            if verdict.probe == EVERY_PROBE:
+                found.update(dict.fromkeys([probe.probe for probe in marker.probes], pods))
+            else:
+                found[verdict.probe] += pods
         return found
 
     @property
@@ -251,7 +258,7 @@ def facts_of_probed(marker: CompiledMarker, probed: ProbedPod) -> PodFacts:
     is_paused = not probed.results.by_provider and (marker.paused or pod.paused)
     limit = _limit_of(marker, probed)
     if limit is not None and not is_paused:
-        return facts_of_left_out(marker, limit.reason, pod.node)
+        return facts_of_left_out(limit.reason, pod.node)
     outcome = probed.conditions if is_paused else probed.outcome
     facts: list[Hashable] = [InState(state_of(marker, outcome.states))]
     if is_paused:
@@ -284,14 +291,9 @@ def _invalid_of(marker: CompiledMarker, outcome: PodOutcome) -> list[Hashable]:
     return invalid
 
 
-def facts_of_left_out(
-    marker: CompiledMarker,
-    reason: str,
-    node: str = "",
-) -> PodFacts:
+def facts_of_left_out(reason: str, node: str = "") -> PodFacts:
     """What a pod adds to a marker whose probes a limit leaves out."""
-    verdicts = [ProbeVerdict(probe.probe, reason) for probe in marker.probes]
-    return (InState(ProbeState.UNKNOWN), OnNode(reason, node), *verdicts)
+    return (InState(ProbeState.UNKNOWN), OnNode(reason, node), ProbeVerdict(EVERY_PROBE, reason))
 
 
 def _limit_of(marker: CompiledMarker, probed: ProbedPod) -> LeftOut | None:
@@ -312,9 +314,13 @@ def _problem_of_daemon(probed: ProbedPod, is_paused: bool) -> str:
     return TWO_DAEMONS if probed.has_two_daemons else ""
 
 
-def _verdicts(marker: CompiledMarker, probed: ProbedPod) -> Iterable[ProbeVerdict]:
-    """The probes that have a verdict in the recorded states, and why others have none."""
+def _verdicts(marker: CompiledMarker, probed: ProbedPod) -> list[ProbeVerdict]:
+    """The probes that have a verdict in the recorded states, and why others have none.
+
+    A pod may have a hundred probes, so what all have in common is one fact.
+    """
     results = probed.results
+    verdicts: list[ProbeVerdict] = []
     for probe in marker.probes:
         is_given, cause = verdict_of(results.states.get(probe.name))
         if not is_given and not cause:
@@ -326,7 +332,11 @@ def _verdicts(marker: CompiledMarker, probed: ProbedPod) -> Iterable[ProbeVerdic
                 is_absent=probed.is_absent,
             )
         if is_given or cause:
-            yield ProbeVerdict(probe.probe, cause)
+            verdicts.append(ProbeVerdict(probe.probe, cause))
+    causes = {verdict.cause for verdict in verdicts}
+    if len(causes) == 1 and len(verdicts) == len(marker.probes):
+        return [ProbeVerdict(EVERY_PROBE, causes.pop())]
+    return verdicts
 
 
 def outcome_of(

@@ -120,7 +120,7 @@ class MarkerReconciler:
         if pause:
             return Result(pause, finished=False)
         beyond = self._pods_beyond(compiled)
-        facts_beyond = facts_of_left_out(compiled, TOO_MANY_MARKERS.reason)
+        facts_beyond = facts_of_left_out(TOO_MANY_MARKERS.reason)
         counts.change(facts_beyond, beyond)
         wanted = marker_status(
             marker,

@@ -16,7 +16,13 @@ from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.causes import CAUSES
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.counts import NODES_BEHIND, PodFlag, ProbeVerdict, StatusCounts
+from kruise_probe.controllers.counts import (
+    EVERY_PROBE,
+    NODES_BEHIND,
+    PodFlag,
+    ProbeVerdict,
+    StatusCounts,
+)
 
 READY: Final = "Ready"
 REPORTING: Final = "Reporting"
@@ -99,7 +105,7 @@ def ready(
         return _not_ready(NODES_BEHIND, "Nodes do not have the current probes: see Synced.")
     stuck = _stuck_probe(marker, counts, previous, lasting)
     if stuck:
-        cause = next(cause for cause in CAUSES if counts[ProbeVerdict(stuck, cause)])
+        cause = next(cause for cause in CAUSES if stuck in counts.of_probes(marker, cause))
         message = f"Probe {stuck!r} has no result on any pod ({cause}): {CAUSES[cause]}."
         return _not_ready(NO_VERDICT, message)
     waiting = _probes_without_verdict(marker, counts)
@@ -126,7 +132,7 @@ def _stuck_probe(
     if previous == NO_VERDICT:
         caused = _caused(counts)
         for probe in _probes_without_verdict(marker, counts):
-            if caused[probe]:
+            if caused[probe] or caused[EVERY_PROBE]:
                 return probe
     elif NO_VERDICT in lasting:
         return _probe_without_verdict(marker, counts)
@@ -143,14 +149,14 @@ def _probe_without_verdict(marker: CompiledMarker, counts: StatusCounts) -> str:
     if counts.matched and not counts[PodFlag.PENDING]:
         caused = _caused(counts)
         for probe in marker.probes:
-            if caused[probe.probe] == counts.matched:
+            if caused[probe.probe] + caused[EVERY_PROBE] == counts.matched:
                 return probe.probe
     return ""
 
 
 def _probes_without_verdict(marker: CompiledMarker, counts: StatusCounts) -> list[str]:
     """The probes that have no verdict on any pod."""
-    given = counts.of_probes()
+    given = counts.of_probes(marker)
     return [probe.probe for probe in marker.probes if probe.probe not in given]
 
 

@@ -125,6 +125,20 @@ async def test_a_cause_that_all_pods_share_makes_a_marker_unready_after_a_minute
             assert ready(api) == REPORTING
 
 
+async def test_a_pod_whose_probes_all_have_a_cause_adds_to_that_of_one_probe(api: Scene) -> None:
+    api.put_marker(probe_wire(), probe_wire("b", condition="c/b"))
+    missing_b = {**MISSING, "name": "web#b"}
+    async with api.running():
+        await api.report(MISSING, missing_b, pod="web-1")
+        await api.report(state_wire(), missing_b, pod="web-2")
+        _, reason, message = api.says()
+        assert reason == "ExecImpossible"
+        assert "probe 'b' on 2 of 2 pods; probe 'healthy' on 1 of 2 pods" in message
+        await settle(65)
+        assert ready(api) == ("False", "NoVerdict")
+        assert "'b'" in api.says("Ready")[2]
+
+
 async def test_a_missing_container_is_a_cause_too(api: Scene) -> None:
     api.put_marker(probe_wire(container="other"))
     async with api.running():
