@@ -14,6 +14,9 @@ from benchmarks.reporting import progress
 
 WATCH_SECONDS = 14_400
 PROGRESS_SECONDS = 30.0
+AGAIN_SECONDS = 0.5
+CACHE_IS_BEHIND = 504
+"""The code of the error with which a busy API server ends a new watch: its cache lacks what etcd has."""
 
 
 class _Meta(msgspec.Struct):
@@ -91,6 +94,10 @@ class WatchedMarker(msgspec.Struct):
 Object = TypeVar("Object", WatchedPod, WatchedNode, WatchedMarker)
 
 
+class _Status(msgspec.Struct):
+    code: int = 0
+
+
 class _Event(msgspec.Struct, Generic[Object]):
     type: str
     object: msgspec.Raw
@@ -125,13 +132,17 @@ class Watched(Generic[Object]):
             except Refused as refusal:
                 if refusal.status != 429:  # a CRD that is new: its storage is not ready
                     raise
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(AGAIN_SECONDS)
 
     async def _read(self, lines: AsyncIterator[bytes]) -> None:
         async for line in lines:
             event = self._event.decode(line)
             if event.type == "ERROR":
-                raise RuntimeError(bytes(event.object).decode())
+                status = msgspec.json.decode(event.object, type=_Status)
+                if status.code != CACHE_IS_BEHIND:
+                    raise RuntimeError(bytes(event.object).decode())
+                await asyncio.sleep(AGAIN_SECONDS)
+                return
             seen = self._kind.decode(event.object)
             name = seen.metadata.name
             if event.type == "DELETED":
