@@ -104,21 +104,25 @@ def command_problem(command: Sequence[str]) -> CommandProblem | None:
         if name in SHELLS:
             return None
         takes_any |= name in _TAKE_ANY_WORD
-        if message := _word_problem(command, word, takes_any):
+        message = _word_problem(command, word, takes_any)
+        if message:
             return CommandProblem(index, message)
     return None
 
 
 def _word_problem(command: Sequence[str], word: str, takes_any: bool) -> str:
     """Why a word needs a shell; empty if it does not. `takes_any`: its program may take it as an argument."""
-    if variable := _VARIABLE.search(word):
+    variable = _VARIABLE.search(word)
+    if variable is not None:
         return _variable(variable[0])
     if word == "~" or word.startswith("~/"):
         return f"only a shell replaces ~ in {word!r}; write the path of the folder"
     if takes_any:
         return ""
-    remedy = f"write the whole as one script: {_script(command)}"
-    if variable := _SHELL_VARIABLE.search(word):
+    script = _script(command)
+    remedy = f"write the whole as one script: {script}"
+    variable = _SHELL_VARIABLE.search(word)
+    if variable is not None:
         return f"only a shell replaces {variable[1]} in {word!r}; {remedy}"
     if _OPERATOR.fullmatch(word):
         program = PurePosixPath(command[0]).name
@@ -138,12 +142,15 @@ def split_hint(command: Sequence[str]) -> str:
     """What to do about a command of one word that has spaces; empty for any other command."""
     if len(command) != 1:
         return ""
-    words = command[0].split()
+    only = command[0]
+    words = only.split()
     if len(words) < 2 or _is_path_with_spaces(words):
         return ""
-    if _SHELL_CHARACTERS.search(command[0]):
-        return f"run it in a shell: {_script(command)}"
-    return f"split the command into its words: {_json(words)}, or run it in a shell: [sh, -c, ...]"
+    if _SHELL_CHARACTERS.search(only):
+        script = _script(command)
+        return f"run it in a shell: {script}"
+    split = _json(words)
+    return f"split the command into its words: {split}, or run it in a shell: [sh, -c, ...]"
 
 
 def _is_path_with_spaces(words: Sequence[str]) -> bool:
@@ -161,7 +168,9 @@ def _shell_problem(command: Sequence[str]) -> CommandProblem | None:
         elif not word.startswith(("-", "+")):
             return _file_problem(command, index)
         elif _SCRIPT_OPTION.match(word):
-            return _script_problem(command, index + 1) if "c" in word else None
+            if "c" not in word:
+                return None
+            return _script_problem(command, index + 1)
         else:
             is_value = _TAKES_VALUE.fullmatch(word) is not None
     return None
@@ -171,9 +180,11 @@ def _file_problem(command: Sequence[str], index: int) -> CommandProblem | None:
     """That a word without `-c` before it is no name of a file."""
     word = command[index]
     parts = word.split()
-    if len(parts) > 1 and _is_path_with_spaces(parts):
+    has_spaces = len(parts) > 1
+    if has_spaces and _is_path_with_spaces(parts):
         return None
-    if len(parts) < 2 and ("/" in word or "." in word):
+    is_path = "/" in word or "." in word
+    if is_path and not has_spaces:
         return None
     shell = PurePosixPath(command[0]).name
     script = _script(command[index:], shell)
@@ -184,9 +195,13 @@ def _file_problem(command: Sequence[str], index: int) -> CommandProblem | None:
 
 
 def _script_problem(command: Sequence[str], index: int) -> CommandProblem | None:
-    script = command[index] if index < len(command) else ""
-    if variable := _CONSTANT.search(script):
-        return CommandProblem(index, _variable(variable[0]))
+    if index >= len(command):
+        return None
+    script = command[index]
+    variable = _CONSTANT.search(script)
+    if variable is not None:
+        message = _variable(variable[0])
+        return CommandProblem(index, message)
     if "\r\n" in script:
         message = "the script has CRLF line ends, which a shell takes as part of the words; use LF"
         return CommandProblem(index, message)
@@ -195,11 +210,15 @@ def _script_problem(command: Sequence[str], index: int) -> CommandProblem | None
 
 def hidden_exit_code(command: Sequence[str]) -> CommandProblem | None:
     """A script that ends with a pipe into a program that exits with 0 whatever it reads: the probe always succeeds."""
-    if len(command) < 3 or PurePosixPath(command[0]).name not in SHELLS or "c" not in command[-2]:
+    if len(command) < 3 or "c" not in command[-2]:
+        return None
+    program = PurePosixPath(command[0]).name
+    if program not in SHELLS:
         return None
     if "pipefail" in " ".join(command):
         return None
-    script = command[-1].strip("; \n").replace("\n", " ; ")
+    script = command[-1].strip("; \n")
+    script = script.replace("\n", " ; ")
     lexer = shlex.shlex(script, posix=True, punctuation_chars=True)
     pipe: list[list[str]] = [[]]
     try:
@@ -222,13 +241,15 @@ def hidden_exit_code(command: Sequence[str]) -> CommandProblem | None:
         f"the exit code is that of {last}, which is 0 also if {first} fails; "
         f'write: out=$({first} ...) || exit 1; echo "$out" | ...'
     )
-    return CommandProblem(len(command) - 1, message)
+    last_word = len(command) - 1
+    return CommandProblem(last_word, message)
 
 
 def _variable(text: str) -> str:
+    name = text[2:-1]
     return (
         f"the kubelet replaces {text} in a probe's command, kruise-probe does not; "
-        f'use a variable of the shell: [sh, -c, ...] with "${text[2:-1]}"'
+        f'use a variable of the shell: [sh, -c, ...] with "${name}"'
     )
 
 
@@ -242,7 +263,8 @@ def _script(words: Sequence[str], shell: str = "sh") -> str:
             quoted.append(shlex.quote(word))
         else:
             quoted.append(word)
-    return _json([shell, "-c", " ".join(quoted)])
+    script = " ".join(quoted)
+    return _json([shell, "-c", script])
 
 
 def _json(words: Sequence[str]) -> str:
@@ -253,7 +275,8 @@ def _shell_word(word: str) -> str:
     """A word of a command as bash reads it; control characters are escaped, so that it is on one line."""
     if _CONTROL.search(word) is None:
         return shlex.quote(word)
-    return f"$'{word.translate(_ESCAPES)}'"
+    escaped = word.translate(_ESCAPES)
+    return f"$'{escaped}'"
 
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -272,17 +295,21 @@ def check_text(entry: ContainerProbe) -> str:
         if extract.step is not None:
             parts.append(f"step {extract.step}")
         if extract.default is not None:
-            parts.append(f"default {_shell_word(extract.default)}")
+            default = _shell_word(extract.default)
+            parts.append(f"default {default}")
     when = entry.success_when
     if when is not None:
-        for name, clause in msgspec.to_builtins(when).items():
-            parts.append(f"{name} {_clause_text(clause)}")
+        clauses = msgspec.to_builtins(when)
+        for name, clause in clauses.items():
+            text = _clause_text(clause)
+            parts.append(f"{name} {text}")
     return ", ".join(parts)
 
 
 def _clause_text(clause: object) -> str:
     if isinstance(clause, list):
-        return " ".join(map(str, clause))
+        texts = map(str, clause)
+        return " ".join(texts)
     return str(clause)
 
 
@@ -301,7 +328,8 @@ def handler_text(entry: ContainerProbe) -> str:
     """What an attempt does, on one line: `exec sh -c 'test -e idle'`, `http-get http://:8080/healthz`."""
     match entry.probe.handler:
         case ExecAction() as action:
-            return " ".join(["exec", *map(_shell_word, action.command)])
+            words = map(_shell_word, action.command)
+            return " ".join(["exec", *words])
         case HTTPGetAction() as action:
             action = action.with_defaults()
             scheme = str(action.scheme).lower()

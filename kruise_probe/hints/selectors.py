@@ -10,23 +10,29 @@ def requirement_text(requirement: Requirement) -> str:
     """A requirement in the syntax of `kubectl -l`: `app=game`, `app in (a,b)`, `app!=x`, `!app`."""
     key, values, negated = requirement
     if values is None:
-        return f"!{key}" if negated else key
+        if negated:
+            return f"!{key}"
+        return key
     listed = ",".join(sorted(values))
-    if len(values) > 1:
-        operator = "notin" if negated else "in"
-        return f"{key} {operator} ({listed})"
+    has_several = len(values) > 1
+    if has_several and negated:
+        return f"{key} notin ({listed})"
+    if has_several:
+        return f"{key} in ({listed})"
     if negated:
         return f"{key}!={listed}"
     return f"{key}={listed}"
 
 
 def selector_text(selector: Selector) -> str:
-    return ",".join(map(requirement_text, selector.requirements)) or "(nothing)"
+    requirements = map(requirement_text, selector.requirements)
+    return ",".join(requirements) or "(nothing)"
 
 
 def unmet(selector: Selector, labels: Mapping[str, str]) -> list[Requirement]:
     """The requirements that `labels` do not meet."""
-    return [requirement for requirement in selector.requirements if not requirement.matches(labels)]
+    requirements = selector.requirements
+    return [requirement for requirement in requirements if not requirement.matches(labels)]
 
 
 def why_not(selector: Selector, labels: Mapping[str, str]) -> str:
@@ -45,8 +51,10 @@ def _actual(requirement: Requirement, labels: Mapping[str, str]) -> str:
     key = requirement.key
     actual = f"no label {key}"
     if key in labels:
-        actual = f"{key}={labels[key]}"
-    if typo := _typo(requirement, labels):
+        value = labels[key]
+        actual = f"{key}={value}"
+    typo = _typo(requirement, labels)
+    if typo:
         actual += f" (did you mean {typo!r}?)"
     return actual
 
@@ -61,7 +69,8 @@ def corrected(selector: Selector, labels: Mapping[str, str]) -> str:
         key = requirement.key
         if key not in labels:
             key = typo
-        found.append(f"{key}={labels[key]}")
+        value = labels[key]
+        found.append(f"{key}={value}")
     return ",".join(found)
 
 
@@ -81,6 +90,9 @@ def _typo(requirement: Requirement, labels: Mapping[str, str]) -> str:
     key, values, negated = requirement
     if key not in labels:
         return closest_name(key, labels)
-    if negated or values is None or not closest_name(labels[key], values):
+    if negated or values is None:
         return ""
-    return labels[key]
+    value = labels[key]
+    if not closest_name(value, values):
+        return ""
+    return value

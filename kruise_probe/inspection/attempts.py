@@ -114,10 +114,11 @@ def blocking_link(context: ProbeContext) -> Link | None:
     left_out = context.left_out
     if left_out is not None and left_out.reason not in _RUN_BY_TRY:
         return link_of("NodePodProbe", of_limit(left_out))
+    names = context.names
     if context.claim is None:
-        return link_of("marker", marker_link(context), **context.names)
+        return link_of("marker", marker_link(context), **names)
     for find in (pod_link, container_link, port_link):
-        link = link_of("", find(context), **context.names)
+        link = link_of("", find(context), **names)
         if link.state is LinkState.BROKEN:
             return link
     return None
@@ -137,9 +138,11 @@ def _attempt_view(context: ProbeContext, result: TrialResult) -> AttemptView:
         notes += _notes_on(result, invalid)
     condition_type = ""
     values: list[Value] = []
-    if result.ran and claim is not None and not (claim.paused or context.pod.paused):
-        condition_type = claim.condition_type
-        values = values_of(wanted, reported)
+    if claim is not None and result.ran:
+        is_paused = claim.paused or context.pod.paused
+        if not is_paused:
+            condition_type = claim.condition_type
+            values = values_of(wanted, reported)
     return AttemptView(
         marker=context.marker.key.name,
         probe=context.probe.name,
@@ -176,11 +179,15 @@ def _remedy(context: ProbeContext, result: TrialResult, invalid: Sequence[str]) 
     if result.remedy or not result.ran:
         return result.remedy
     hint = hint_of(context.probe.probe, result.state, result.message)
-    if hint := hint or failure_hint(result.stderr):
+    if not hint:
+        hint = failure_hint(result.stderr)
+    if hint:
         return hint
     if context.conflicts:
         return remedy_of(CLAIMED_BY_ANOTHER)
-    return remedy_of(VALUE_INVALID) if invalid else ""
+    if invalid:
+        return remedy_of(VALUE_INVALID)
+    return ""
 
 
 def _notes_on(result: TrialResult, invalid: Sequence[str]) -> Iterator[str]:
@@ -189,7 +196,8 @@ def _notes_on(result: TrialResult, invalid: Sequence[str]) -> Iterator[str]:
         yield result.found
     yield from invalid
     if result.stderr:  # the exit code of a shell is that of its last program only
-        text = first_line(" ".join(result.stderr.split()))
+        words = result.stderr.split()
+        text = first_line(" ".join(words))
         yield f"the command succeeded, but stderr is not empty: {text}"
 
 

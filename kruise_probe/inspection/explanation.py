@@ -18,7 +18,7 @@ from kruise_probe.hints.selectors import corrected, distance, selector_text, why
 from kruise_probe.inspection.link import Link, LinkState, remedy_of
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.inspection.status import result_view
+from kruise_probe.inspection.status import result_view, shown_phase
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 from kruise_probe.inspection.views import JSON_VERSION, JsonView, ResultView, SnapshotView
 
@@ -86,10 +86,11 @@ def explanation(
         found = traces_of(snapshot, pod, marker)
         traces += found
         probes = list(map(_trace_view, found))
-        matches.append(MatchView(marker.key.name, selector_text(marker.selector), probes))
-    not_matching = [
-        marker for marker in snapshot.markers_in(pod.namespace) if marker not in matching
-    ]
+        selector = selector_text(marker.selector)
+        match = MatchView(marker.key.name, selector, probes)
+        matches.append(match)
+    others_here = snapshot.markers_in(pod.namespace)
+    not_matching = [marker for marker in others_here if marker not in matching]
     not_matching.sort(
         key=lambda marker: (
             distance(marker.selector, pod.labels),
@@ -102,7 +103,7 @@ def explanation(
         namespace=pod.namespace,
         pod=pod.name,
         node=pod.node,
-        phase="Terminating" if pod.deleting else pod.phase,
+        phase=shown_phase(pod),
         summary=_summary(traces),
         matching=matches,
         not_matching=[_unmatched(snapshot, marker, pod) for marker in not_matching[:MAX_UNMATCHED]],
@@ -129,37 +130,55 @@ def _unmatched(snapshot: Snapshot, marker: CompiledMarker, pod: SeenPod) -> Unma
 
 def _elsewhere(pod: SeenPod, others: Iterable[PodProbeMarker]) -> list[str]:
     """The markers of other namespaces that would select the pod."""
-    elsewhere = [marker for marker in others if marker.key.namespace != pod.namespace]
-    compiled = map(compile_marker, elsewhere)
-    found = [marker for marker in compiled if marker.selector.matches(pod.labels)]
-    return sorted(str(marker.key) for marker in found)
+    found: list[str] = []
+    for marker in others:
+        if marker.key.namespace == pod.namespace:
+            continue
+        compiled = compile_marker(marker)
+        if compiled.selector.matches(pod.labels):
+            found.append(str(marker.key))
+    return sorted(found)
 
 
 def _summary(traces: Sequence[ProbeTrace]) -> str:
     """A probe works if all of its links are OK, whether its result is Succeeded or Failed."""
     if not traces:
         return "no PodProbeMarker selects this pod"
-    working = [trace.context.state for trace in traces if trace.end is None]
-    ends = [trace.end.reason for trace in traces if trace.end is not None]
-    verb = "works" if len(working) == 1 else "work"
-    text = f"{len(working)} of {len(traces)} probes {verb}"
-    if paused := ends.count(REASON_PAUSED):
+    working = 0
+    paused = 0
+    states: Counter[str] = Counter()
+    for trace in traces:
+        end = trace.end
+        if end is None:
+            working += 1
+            states[trace.context.state] += 1
+        elif end.reason == REASON_PAUSED:
+            paused += 1
+    verb = "work"
+    if working == 1:
+        verb = "works"
+    text = f"{working} of {len(traces)} probes {verb}"
+    if paused:
         text += f", {paused} paused"
-    states = Counter(filter(None, working))
-    if states:
-        counts = [f"{states[state]} {state}" for state in sorted(states, reverse=True)]
-        text += f" ({', '.join(counts)})"
+    counts: list[str] = []
+    for state, count in sorted(states.items(), reverse=True):
+        if state:  # a probe on a virtual node may work without a result
+            counts.append(f"{count} {state}")
+    if counts:
+        listed = ", ".join(counts)
+        text += f" ({listed})"
     return text
 
 
 def _trace_view(trace: ProbeTrace) -> TraceView:
     probe = trace.context.probe
     end = trace.end or Link("", LinkState.OK, "")
+    links = [link for link in trace.links if link.text or link.state is not LinkState.OK]
     return TraceView(
         probe=probe.name,
         container_name=probe.container_name,
         check=check_text(probe),
-        links=[link for link in trace.links if link.text or link.state is not LinkState.OK],
+        links=links,
         first_broken=end.name,
         reason=end.reason,
         result=result_view(trace),

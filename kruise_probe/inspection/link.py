@@ -75,7 +75,8 @@ def reason_table() -> Mapping[str, ReasonEntry]:
 def remedy_of(reason: str, **names: str) -> str:
     """What to do about a broken or waiting link, with commands to paste at its end; `names` replace PLACEHOLDERS."""
     entry = reason_table().get(reason, _NO_ENTRY)
-    return entry.remedy.replace("`", "").format_map({**PLACEHOLDERS, **names})
+    text = entry.remedy.replace("`", "")
+    return text.format_map({**PLACEHOLDERS, **names})
 
 
 _NO_ENTRY: Final = ReasonEntry("")
@@ -128,13 +129,17 @@ def link_of(name: str, found: Found, **names: str) -> Link:
     if not reason:
         return Link(name, LinkState.OK, text, remedy=remedy)
     entry = reason_table().get(reason, _NO_ENTRY)
-    state = LinkState.WAITING if waits or entry.waits else LinkState.BROKEN
+    state = LinkState.BROKEN
+    if waits or entry.waits:
+        state = LinkState.WAITING
+    if not remedy:
+        remedy = remedy_of(reason, **names)
     return Link(
         name,
         state,
         text,
         reason,
-        remedy or remedy_of(reason, **names),
+        remedy,
     )
 
 
@@ -171,13 +176,18 @@ class ProbeContext(NamedTuple):
     @property
     def names(self) -> dict[str, str]:
         """The names in remedies; see `remedy_of`."""
-        gate = "EnablePodProbeMarkerOnServerless" if self.virtual else "PodProbeMarkerGate"
+        gate = "PodProbeMarkerGate"
+        if self.virtual:
+            gate = "EnablePodProbeMarkerOnServerless"
         pod = in_kubectl(self.pod.key)
         marker = in_kubectl(self.marker.key)
+        paused_object = f"pod {pod}"
+        if self.marker.paused:
+            paused_object = f"podprobemarker {marker}"
         return {
             "pod": pod,
             "marker": marker,
-            "object": f"podprobemarker {marker}" if self.marker.paused else f"pod {pod}",
+            "object": paused_object,
             "container": self.probe.container_name,
             "gate": gate,
         }
@@ -190,9 +200,10 @@ class ProbeContext(NamedTuple):
     @property
     def exclusive(self) -> Claim | None:
         """The claim, if the probe gives a role."""
-        if self.claim is None or self.claim.exclusive is None:
+        claim = self.claim
+        if claim is None or claim.exclusive is None:
             return None
-        return self.claim
+        return claim
 
     @property
     def current(self) -> ContainerProbe | None:
@@ -206,19 +217,24 @@ class ProbeContext(NamedTuple):
     def planned(self, started: frozenset[str]) -> ContainerProbe:
         """The probe as the manager sends it to the node once the containers `started`."""
         planned = probes_of_marker(self.marker, self.pod.containers, started)
-        return next(probe for probe in planned.probes if probe.name == self.name)
+        by_name = {probe.name: probe for probe in planned.probes}
+        return by_name[self.name]
 
     @property
     def is_outdated(self) -> bool:
         """Whether the daemon has no result of the edited probe yet; False if it reports no hash, as Kruise's daemon."""
         current = self.current
-        if current is None or self.result is None or not self.result.probe_hash:
+        result = self.result
+        if current is None or result is None:
             return False
-        return self.result.probe_hash != current.hash
+        hash_of_result = result.probe_hash
+        return bool(hash_of_result) and hash_of_result != current.hash
 
     def wanted_in(self, state: str) -> Wanted | None:
         """The labels and annotations of a state; None if the state changes none."""
-        return self.claim.wanted.get(state) if self.claim is not None else None
+        if self.claim is None:
+            return None
+        return self.claim.wanted.get(state)
 
     def is_from_message(self, mark: Mark) -> bool:
         return self.claim is not None and self.claim.is_from_message(mark)
@@ -235,7 +251,10 @@ class ProbeContext(NamedTuple):
     def reported(self, about: str, *reasons: str) -> Condition | None:
         """The marker's condition with one of these reasons whose message has the name `about`."""
         for condition in self.source.conditions:
-            if condition.reason in reasons and about in _NAMES.findall(condition.message):
+            if condition.reason not in reasons:
+                continue
+            names = _NAMES.findall(condition.message)
+            if about in names:
                 return condition
         return None
 

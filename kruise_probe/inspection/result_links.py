@@ -54,7 +54,9 @@ NOTHING_LISTENS: Final = (
 def _message_text(context: ProbeContext, result: ContainerProbeState) -> str:
     """The message; a value with its source."""
     message = result.message or ""
-    return value_text(context.probe, message) if result.state == ProbeState.SUCCEEDED else message
+    if result.state == ProbeState.SUCCEEDED:
+        return value_text(context.probe, message)
+    return message
 
 
 def daemon_link(context: ProbeContext) -> Found:
@@ -64,7 +66,7 @@ def daemon_link(context: ProbeContext) -> Found:
         return Found(stale, REASON_DAEMON_STALE)
     if snapshot.has_no_daemon(node):
         text = f"no daemon runs on {node}: it has neither a Lease nor results"
-        known = (snapshot.nodes or {}).get(node)
+        known = snapshot.node(node)
         if known is not None and known.is_windows:
             text += ". The node runs Windows, where our daemon does not run"
         return Found(text, NO_DAEMON)
@@ -101,7 +103,8 @@ def _unknown(probe: Probe, message: str) -> Found:
     """Of a result without a verdict, whose message begins with the reason."""
     reason, _, rest = message.partition(":")
     if not rest or reason not in reason_table():
-        return Found(f"Unknown: {message or 'the daemon gave no reason'}", "Unknown")
+        why = message or "the daemon gave no reason"
+        return Found(f"Unknown: {why}", "Unknown")
     hint = ""
     if reason == "ExecImpossible":
         hint = hint_of(probe, ProbeState.UNKNOWN, rest)
@@ -171,7 +174,9 @@ def condition_link(context: ProbeContext) -> Found:
         return Found(conflict, CLAIMED_BY_ANOTHER)
     if context.claim is None or not context.claim.condition_type:
         return Found(f"probes may not set the condition {wanted}", INVALID_SPEC)
-    result = None if context.virtual else context.result
+    result = context.result
+    if context.virtual:
+        result = None  # it is read from this condition
     current = context.pod.condition(wanted)
     if current is None and result is None:
         return Found()
@@ -179,7 +184,10 @@ def condition_link(context: ProbeContext) -> Found:
     if current is not None:
         status = current.status
     text = f"{wanted} is {status}"
-    if result is None or status == CONDITION_STATUS.get(result.state):
+    if result is None:
+        return Found(text)
+    expected = CONDITION_STATUS.get(result.state)
+    if status == expected:
         return Found(text)
     text += f", but the result is {result.state}"
     return _behind(context, result, "ConditionBehind", text)
@@ -194,7 +202,12 @@ def marks_link(context: ProbeContext) -> Found:
     wanted = context.wanted_in(context.state)
     if result is None or wanted is None:
         return Found("unchanged")
-    return _role(context) or _behind_marks(context, wanted, result) or _marks(wanted, result)
+    found = _role(context)
+    if found is None:
+        found = _behind_marks(context, wanted, result)
+    if found is None:
+        found = _marks(wanted, result)
+    return found
 
 
 def _role(context: ProbeContext) -> Found | None:
@@ -202,16 +215,18 @@ def _role(context: ProbeContext) -> Found | None:
     claim = context.exclusive
     if claim is None or context.state != ProbeState.SUCCEEDED:
         return None
-    holders = context.snapshot.carriers(context.marker, context.pod, claim)
-    if not holders or context.pod.name in holders:
+    pod = context.pod
+    holders = context.snapshot.carriers(context.marker, pod, claim)
+    if not holders or pod.name in holders:
         return None
-    condition = context.pod.condition(claim.condition_type)
-    message = ""
-    if condition is not None:
+    condition = pod.condition(claim.condition_type)
+    if condition is not None and condition.reason == REASON_NOT_HOLDER:
         message = condition.message or ""
-    if message.startswith(WAITING_FOR_POD):
-        return Found(message, REASON_NOT_HOLDER)
-    return Found(f"pod {listed(holders)} holds the role {role_text(claim)}")
+        if message.startswith(WAITING_FOR_POD):
+            return Found(message, REASON_NOT_HOLDER)
+    names = listed(holders)
+    role = role_text(claim)
+    return Found(f"pod {names} holds the role {role}")
 
 
 def _behind_marks(
@@ -227,7 +242,8 @@ def _behind_marks(
             continue
         should_be = _or_absent(value)
         shown = _or_absent(current)
-        texts.append(f"{mark.kind} {mark.name} should be {should_be}, but is {shown}")
+        what = f"{mark.kind} {mark.name}"
+        texts.append(f"{what} should be {should_be}, but is {shown}")
         only_values &= context.is_from_message(mark)
     if not texts:
         return None
@@ -239,7 +255,9 @@ def _behind_marks(
 
 
 def _or_absent(value: str | None) -> str:
-    return "absent" if value is None else value
+    if value is None:
+        return "absent"
+    return value
 
 
 def _marks(wanted: Wanted, result: ContainerProbeState) -> Found:
@@ -250,7 +268,8 @@ def _marks(wanted: Wanted, result: ContainerProbeState) -> Found:
             if isinstance(source, FromMessage):
                 kept.append(f"{mark.kind} {mark.name}")
         if kept:
-            return Found(f"{SHORTENED_NOTE}; kept as it is: {listed(kept)}", MESSAGE_SHORTENED)
+            keys = listed(kept)
+            return Found(f"{SHORTENED_NOTE}; kept as it is: {keys}", MESSAGE_SHORTENED)
     texts = []
     for mark, value, _ in values_of(wanted, result):
         if value is not None:
@@ -259,15 +278,19 @@ def _marks(wanted: Wanted, result: ContainerProbeState) -> Found:
     invalid = invalid_values(wanted, result)
     if not invalid:
         return Found(text or f"no marks in state {result.state}")
-    remedy = PRINT_LESS if _searched_part(result) else ""
+    remedy = ""
+    if _searched_part(result):
+        remedy = PRINT_LESS
     if text:
         text += "; "
-    return Found(text + listed(invalid), VALUE_INVALID, remedy)
+    text += listed(invalid)
+    return Found(text, VALUE_INVALID, remedy)
 
 
 def invalid_values(wanted: Wanted, result: ContainerProbeState) -> list[str]:
     """For each key without a valid value in the message: what the pod has instead, the pattern and the message."""
-    message = f'"{shorten(result.message or "", SHOWN_MESSAGE)}"'
+    start = shorten(result.message or "", SHOWN_MESSAGE)
+    message = f'"{start}"'
     if part := _searched_part(result):
         message += f" ({part})"
     found = []
@@ -284,7 +307,8 @@ def invalid_values(wanted: Wanted, result: ContainerProbeState) -> list[str]:
 
 
 def _searched_part(result: ContainerProbeState) -> str:
-    return searched_part(result.message or "", failed=result.state == ProbeState.FAILED)
+    failed = result.state == ProbeState.FAILED
+    return searched_part(result.message or "", failed=failed)
 
 
 def _why_invalid(source: FromMessage) -> str:
@@ -305,9 +329,12 @@ def _behind(
 ) -> Found:
     """Why the pod does not show the result yet: the manager needs a moment, or what the marker's status reports, or `reason`."""
     snapshot = context.snapshot
-    if snapshot.is_recent(result.last_transition_time, context.source.metadata.creation_timestamp):
-        since = parse_time(result.last_transition_time) or snapshot.now
-        age = max(int((snapshot.now - since).total_seconds()), 0)
+    created = context.source.metadata.creation_timestamp
+    if snapshot.is_recent(result.last_transition_time, created):
+        now = snapshot.now
+        since = parse_time(result.last_transition_time) or now
+        passed = now - since
+        age = max(int(passed.total_seconds()), 0)
         text += f". The manager has not written this result yet ({age} s)"
         return Found(text, "ResultNew")
     pod = str(context.pod.key)

@@ -37,7 +37,8 @@ class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
         text = f"{self.reason}, exit code {self.exit_code}"
         lines = self.message.strip().splitlines()
         if lines:
-            text += f": {lines[-1][:MAX_MESSAGE]}"
+            last = lines[-1][:MAX_MESSAGE]
+            text += f": {last}"
         return text
 
 
@@ -57,16 +58,19 @@ class _Container(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def why_stopped(self) -> str:
         """The kubelet's reason why the container does not run."""
-        if self.state.terminated is not None:
-            return str(self.state.terminated)
+        terminated = self.state.terminated
+        if terminated is not None:
+            return str(terminated)
         waiting = self.state.waiting
         if waiting is None or not waiting.reason:
             return "not started yet"
         text = waiting.reason
         if waiting.message:
-            text += f": {_POD.sub('', waiting.message)}"
-        if self.last_state.terminated is not None:
-            text += f"; last attempt: {self.last_state.terminated}"
+            message = _POD.sub("", waiting.message)
+            text += f": {message}"
+        last = self.last_state.terminated
+        if last is not None:
+            text += f"; last attempt: {last}"
         return text
 
 
@@ -112,7 +116,8 @@ _decode_details = msgspec.json.Decoder(_Details).decode
 
 
 def _project(raw: msgspec.Raw) -> SeenPod:
-    pod = project_pod(decode_nulls(_decode_pod, raw))
+    wire = decode_nulls(_decode_pod, raw)
+    pod = project_pod(wire)
     details = decode_nulls(_decode_details, raw)
     status = details.status
     stopped: dict[str, str] = {}
@@ -126,16 +131,18 @@ def _project(raw: msgspec.Raw) -> SeenPod:
             stopped[container.name] = container.why_stopped
         elif started_at := parse_time(running.started_at):
             running_since[container.name] = started_at
-    others = (*details.spec.init_containers, *details.spec.ephemeral_containers)
+    spec = details.spec
+    others = (*spec.init_containers, *spec.ephemeral_containers)
+    names = {container.name for container in others}
     probed = {container.name for container in pod.containers}
     return SeenPod(
         *msgspec.structs.astuple(pod),
         stopped=stopped,
         running_since=running_since,
         ran=frozenset(ran),
-        not_probed=frozenset(container.name for container in others) - probed,
+        not_probed=frozenset(names - probed),
         unscheduled=_why_unscheduled(status.conditions),
-        host_network=details.spec.host_network,
+        host_network=spec.host_network,
     )
 
 

@@ -54,14 +54,18 @@ def renewal_of(lease: Lease | None) -> Renewal | None:
     renewed_at = parse_time(renewed)
     if renewed_at is None:
         return None
-    duration = timedelta(seconds=lease.spec.lease_duration_seconds or LEASE_SECONDS)
+    seconds = lease.spec.lease_duration_seconds or LEASE_SECONDS
+    duration = timedelta(seconds=seconds)
     return Renewal(renewed, renewed_at, duration)
 
 
 def natural_order(name: str) -> list[tuple[int, str]]:
     """Sort key that compares numbers in names by value: game-2 before game-10."""
-    parts = re.findall(r"([0-9]+)|([^0-9]+)", name)
-    return [(int(number or 0), text) for number, text in parts]
+    key: list[tuple[int, str]] = []
+    for number, text in re.findall(r"([0-9]+)|([^0-9]+)", name):
+        value = int(number or 0)
+        key.append((value, text))
+    return key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +103,8 @@ class Snapshot:
         """The markers of a namespace, the oldest first."""
         compiled = self.compiled.values()
         found = [marker for marker in compiled if marker.key.namespace == namespace]
-        return sorted(found, key=lambda marker: marker.order)
+        found.sort(key=lambda marker: marker.order)
+        return found
 
     @cached_property
     def pods_by_key(self) -> Mapping[NamespacedName, SeenPod]:
@@ -125,15 +130,24 @@ class Snapshot:
                 index.update(None, node_pod_probe)
         return index
 
+    def node(self, name: str) -> Node | None:
+        if self.nodes is None:
+            return None
+        return self.nodes.get(name)
+
     def is_virtual(self, pod: SeenPod) -> bool:
         """Whether the pod is on a virtual node; False if nodes may not be read."""
-        node = (self.nodes or {}).get(pod.node)
+        node = self.node(pod.node)
         return node is not None and node.is_virtual
 
     def pods_of(self, marker: CompiledMarker) -> list[SeenPod]:
         """The pods that `marker` selects, sorted by name: game-2 before game-10."""
-        found = [self.pods_by_key[pod.key] for pod in self.matching.pods_of(marker)]
-        return sorted(found, key=lambda pod: natural_order(pod.name))
+        found: list[SeenPod] = []
+        for pod in self.matching.pods_of(marker):
+            seen = self.pods_by_key[pod.key]
+            found.append(seen)
+        found.sort(key=lambda pod: natural_order(pod.name))
+        return found
 
     def carriers(self, marker: CompiledMarker, pod: SeenPod, claim: Claim) -> list[str]:
         """The names of the pods that carry the marks of an exclusive probe, in the group of `pod`."""
@@ -142,15 +156,17 @@ class Snapshot:
         label = claim.exclusive.group_label
         value = pod.labels.get(label, "")
         group = self.matching.group_of(marker, label, value)
-        return sorted(found.name for found in group if carried(found, claim))
+        names = [other.name for other in group if carried(other, claim)]
+        return sorted(names)
 
     @cached_property
     def _reported_stale(self) -> Set[str]:
         """The nodes whose results the manager reports as stale."""
         reported: set[str] = set()
         for pod in self.pods:
-            if any(condition.reason == REASON_DAEMON_STALE for condition in pod.conditions):
-                reported.add(pod.node)
+            for condition in pod.conditions:
+                if condition.reason == REASON_DAEMON_STALE:
+                    reported.add(pod.node)
         return reported
 
     def stale_reason(self, node: str) -> str:
@@ -170,7 +186,7 @@ class Snapshot:
             renewal = renewal._replace(duration=timedelta(seconds=LEASE_SECONDS))
         if self.now < renewal.expires_at:
             return ""
-        report = (self.node_pod_probes or {}).get(node)
+        report = self._report(node)
         if is_outlived(report, renewal.renewed):
             return ""
         manager_decides = self.leader and not self.manager_problem
@@ -180,7 +196,17 @@ class Snapshot:
         return silence(node, renewal.renewed)
 
     def _renewal(self, lease_name: str) -> Renewal | None:
-        return renewal_of((self.leases or {}).get(lease_name))
+        return renewal_of(self._lease(lease_name))
+
+    def _lease(self, name: str) -> Lease | None:
+        if self.leases is None:
+            return None
+        return self.leases.get(name)
+
+    def _report(self, node: str) -> NodePodProbe | None:
+        if self.node_pod_probes is None:
+            return None
+        return self.node_pod_probes.get(node)
 
     def has_no_daemon(self, node: str) -> bool:
         """Whether the daemon of `node` has neither a Lease nor a result; False if these may not be read."""
@@ -188,16 +214,19 @@ class Snapshot:
             return False
         if daemon_lease_name(node) in self.leases:
             return False
-        report = self.node_pod_probes.get(node)
-        if report is None or report.status is None:
+        report = self._report(node)
+        if report is None:
             return True
-        return not any(pod.probe_states for pod in report.status.pod_probe_statuses)
+        has_results = any(pod.probe_states for pod in report.results)
+        return not has_results
 
     @cached_property
     def leader(self) -> str:
         """The holder of the manager's Lease; empty if there is no such Lease, or if it may not be read."""
-        lease = (self.leases or {}).get(LEADER_ELECTION_ID)
-        return lease.holder if lease is not None else ""
+        lease = self._lease(LEADER_ELECTION_ID)
+        if lease is None:
+            return ""
+        return lease.holder
 
     @cached_property
     def manager_problem(self) -> str:
@@ -213,7 +242,11 @@ class Snapshot:
 
     def is_recent(self, *stamps: str | None, within: timedelta = RECENT) -> bool:
         """Whether the newest of `stamps` is so recent that the manager may still be processing it."""
-        times = [at for at in map(parse_time, stamps) if at is not None]
-        if not times:
+        newest: datetime | None = None
+        for stamp in stamps:
+            at = parse_time(stamp)
+            if at is not None and (newest is None or at > newest):
+                newest = at
+        if newest is None:
             return False
-        return self.now - max(times) < within
+        return self.now - newest < within

@@ -36,11 +36,13 @@ def marker_link(context: ProbeContext) -> Found:
         text = f"PodProbeMarker {marker.key} is being deleted; {found.text}"
         return found._replace(text=text)
     if context.claim is None and context.left_out not in LIMITS_OF_SETS:
-        errors = "; ".join(map(str, marker.errors)) or "its name is not unique"
+        texts = map(str, marker.errors)
+        errors = "; ".join(texts) or "its name is not unique"
         return Found(f"the probe is invalid and ignored: {errors}", INVALID_SPEC)
     if marker.paused:
         return paused(f"PodProbeMarker {marker.key}")
-    return Found(f"{marker.key} selects {selector_text(marker.selector)}")
+    selector = selector_text(marker.selector)
+    return Found(f"{marker.key} selects {selector}")
 
 
 def deletion(marker: PodProbeMarker) -> Found:
@@ -74,7 +76,8 @@ def pod_link(context: ProbeContext) -> Found:
     if not pod.initialized and not context.virtual:
         return _not_initialized(pod)
     address = pod.ip or "no address yet"
-    return Found(f"{pod.phase} on {pod.node}, {address}")
+    where = f"{pod.phase} on {pod.node}"
+    return Found(f"{where}, {address}")
 
 
 def _not_initialized(pod: SeenPod) -> Found:
@@ -87,7 +90,8 @@ def _not_initialized(pod: SeenPod) -> Found:
     for name, why in sorted(pod.stopped.items()):
         stopped.append(f"{name} ({why})")
     if stopped:
-        text += f"; not running: {', '.join(stopped)}"
+        names = ", ".join(stopped)
+        text += f"; not running: {names}"
     return Found(text, reason)
 
 
@@ -127,30 +131,38 @@ def _no_container(pod: SeenPod, name: str) -> Found:
         return Found(text, "ContainerNotProbed")
     names = [container.name for container in pod.containers]
     listed = ", ".join(names)
-    text = f"the pod has no container {name}, only {listed}{_meant(name, names)}"
+    meant = _meant(name, names)
+    text = f"the pod has no container {name}, only {listed}{meant}"
     return Found(text, "ContainerNotFound")
 
 
 def _meant(name: str, names: Sequence[str]) -> str:
     close = did_you_mean(name, names)
-    return f".{close}" if close else ""
+    if not close:
+        return ""
+    return f".{close}"
 
 
 def port_link(context: ProbeContext) -> Found:
     probe = context.probe.probe
     action = probe.http_get or probe.tcp_socket or probe.grpc
     container = context.pod.container(context.probe.container_name)
-    if action is None or container is None or isinstance(action.port, int):
+    if action is None or container is None:
         return Found()
-    number = container.port_number(action.port)
+    port = action.port
+    if isinstance(port, int):
+        return Found()
+    number = container.port_number(port)
     if number is not None:
-        return Found(f"{action.port} is {number}")
+        return Found(f"{port} is {number}")
     ports = [name for name, _ in container.ports]
     declared = "it declares no ports with a name"
     if ports:
-        declared = f"only {', '.join(ports)}"
-    meant = _meant(action.port, ports)
-    text = f"container {container.name} has no port named {action.port}, {declared}{meant}"
+        names = ", ".join(ports)
+        declared = f"only {names}"
+    meant = _meant(port, ports)
+    what = f"container {container.name} has no port named {port}"
+    text = f"{what}, {declared}{meant}"
     return Found(text, "PortNameUnknown")
 
 
@@ -189,7 +201,8 @@ def _not_injected(probe: PodContainerProbe, annotation: str) -> str:
     except DECODE_ERRORS as error:
         return f"annotation {SERVERLESS_PROBES_ANNOTATION} is not a list of probes: {error}"
     key = attrgetter("name", "container_name", "pod_condition_type")
-    if key(probe) in map(key, injected):
+    keys = map(key, injected)
+    if key(probe) in keys:
         return ""
     return f"the pod was created without probe {probe.name} of {probe.container_name} in its annotation"
 
@@ -199,11 +212,13 @@ def manager_link(context: ProbeContext) -> Found:
     snapshot = context.snapshot
     if snapshot.leases is None:
         return Found("unknown: no permission to list leases")
-    if snapshot.manager_problem:
-        return Found(f"{snapshot.manager_problem}; nothing is left to write")
-    if not snapshot.leader:
+    problem = snapshot.manager_problem
+    if problem:
+        return Found(f"{problem}; nothing is left to write")
+    leader = snapshot.leader
+    if not leader:
         return Found()
-    return Found(f"{snapshot.leader} is the leader")
+    return Found(f"{leader} is the leader")
 
 
 def missing_manager_link(context: ProbeContext, end: Link) -> Link | None:
@@ -230,9 +245,12 @@ def node_pod_probe_link(context: ProbeContext) -> Found:
         return Found(NO_PERMISSION)
     entry = context.entry
     current = context.current
-    if entry is not None and current == context.planned(pod.started) and entry.ip == pod.ip:
-        return Found(f"{pod.node} contains the probe")
-    if snapshot.is_recent(context.source.metadata.creation_timestamp):
+    if entry is not None and entry.ip == pod.ip:
+        planned = context.planned(pod.started)
+        if current == planned:
+            return Found(f"{pod.node} contains the probe")
+    created = context.source.metadata.creation_timestamp
+    if snapshot.is_recent(created):
         return Found("the marker was created a few seconds ago", "MarkerNew")
     what = f"NodePodProbe {pod.node} "
     why = _why_behind(context)
@@ -250,10 +268,13 @@ def _why_behind(context: ProbeContext) -> str:
     status = context.source.status
     if status is None or not status.observed_generation:
         return "; no manager has written this marker's status"
-    generation = context.source.metadata.generation or 0
-    if status.observed_generation < generation:
-        return f"; the manager has processed generation {status.observed_generation} of the marker, the newest is {generation}"
+    observed = status.observed_generation
+    newest = context.source.metadata.generation or 0
+    if observed < newest:
+        return f"; the manager has processed generation {observed} of the marker, the newest is {newest}"
     for condition in status.conditions:
-        if (condition.type, condition.status) in (("Synced", "False"), ("Degraded", "True")):
+        is_behind = condition.type == "Synced" and condition.status == "False"
+        is_degraded = condition.type == "Degraded" and condition.status == "True"
+        if is_behind or is_degraded:
             return f"; the marker's status says: {condition.message}"
     return ""

@@ -3,7 +3,8 @@
 A problem is the link that ends a trace, or one of the marker itself.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -17,7 +18,7 @@ from kruise_probe.api.names import (
     REASON_PAUSED,
 )
 from kruise_probe.api.node_pod_probe import ContainerProbeState
-from kruise_probe.api.pods import Mark, names_of
+from kruise_probe.api.pods import Mark
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.causes import CAUSES
@@ -72,8 +73,10 @@ def status_view(
         views.append(view)
         for pod in view.pods:
             key = NamespacedName(view.namespace, pod.name)
-            if is_probed(snapshot.pods_by_key[key]):
-                counted.setdefault(key, []).extend(pod.results)
+            seen = snapshot.pods_by_key[key]
+            if is_probed(seen):
+                results = counted.setdefault(key, [])
+                results.extend(pod.results)
     return StatusView(
         time=format_time(snapshot.now),
         notes=list(notes),
@@ -85,7 +88,8 @@ def status_view(
 def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     compiled = snapshot.compiled[marker.key]
     problems = list(map(_problem, _marker_links(marker, compiled)))
-    not_of_pods = _NOT_OF_PODS | {problem.reason for problem in problems}
+    own_reasons = {problem.reason for problem in problems}
+    not_of_pods = _NOT_OF_PODS | own_reasons
     pods = []
     counted = []
     found_traces: list[ProbeTrace] = []
@@ -103,9 +107,12 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
             not_of_pods,
         )
     found = {problem.link for problem in problems}
-    problems += map(_problem, _reported_links(snapshot, marker, found))
-    if not pods and compiled.selector.requirements and not marker.deleting:
-        problems.append(_problem(_no_pods(snapshot, compiled)))
+    reported = _reported_links(snapshot, marker, found)
+    problems += map(_problem, reported)
+    selects = bool(compiled.selector.requirements)
+    if selects and not pods and not marker.deleting:
+        link = _no_pods(snapshot, compiled)
+        problems.append(_problem(link))
     return MarkerView(
         namespace=marker.key.namespace,
         name=marker.key.name,
@@ -131,23 +138,23 @@ def _roles(traces: Iterable[ProbeTrace]) -> list[RoleView]:
         label = claim.exclusive.group_label
         group = ""
         if label:
-            group = f"{label}={pod.labels.get(label, '')}"
+            value = pod.labels.get(label, "")
+            group = f"{label}={value}"
         probe = context.probe.name
-        role = roles.get((probe, group)) or RoleView(
-            probe, role_text(claim), group, [], "", [], None
-        )
-        if carried(pod, claim):
+        key = (probe, group)
+        role = roles.get(key)
+        if role is None:
+            role = RoleView(probe, role_text(claim), group, [], "", [], None)
+        result = context.result
+        is_holder = bool(carried(pod, claim))
+        if is_holder:
             role.holders.append(pod.name)
-            if result := context.result:
-                since = result.last_transition_time or ""
-                role = msgspec.structs.replace(
-                    role,
-                    since=since,
-                    epoch=result.epoch,
-                )
         elif context.state == ProbeState.SUCCEEDED:
             role.held_off.append(pod.name)
-        roles[probe, group] = role
+        if is_holder and result is not None:
+            since = result.last_transition_time or ""
+            role = msgspec.structs.replace(role, since=since, epoch=result.epoch)
+        roles[key] = role
     return [roles[key] for key in sorted(roles)]
 
 
@@ -156,8 +163,11 @@ def _problem(
     pod: SeenPod | None = None,
     probe: str = "",
 ) -> ProblemView:
-    name = "" if pod is None else pod.name
-    node = "" if pod is None else pod.node
+    name = ""
+    node = ""
+    if pod is not None:
+        name = pod.name
+        node = pod.node
     return ProblemView(
         link.state, link.name, link.reason, link.text, link.remedy, name, probe, node
     )
@@ -165,17 +175,20 @@ def _problem(
 
 def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link]:
     """Problems of the marker itself, independent of its pods."""
-    found = [Found(str(error), INVALID_SPEC) for error in compiled.errors]
+    name = in_kubectl(marker.key)
+    link = partial(link_of, "marker", marker=name, object=f"podprobemarker {name}")
     if marker.deleting:
         blocked = deletion(marker)
         since = marker.metadata.deletion_timestamp
         text = f"its deletion was requested at {since}; {blocked.text}"
-        found = [blocked._replace(text=text)]
-    elif compiled.paused:
-        found.append(paused("this PodProbeMarker"))
-    name = in_kubectl(marker.key)
-    names = {"marker": name, "object": f"podprobemarker {name}"}
-    return [link_of("marker", one, **names) for one in found]
+        return [link(blocked._replace(text=text))]
+    links: list[Link] = []
+    for error in compiled.errors:
+        invalid = Found(str(error), INVALID_SPEC)
+        links.append(link(invalid))
+    if compiled.paused:
+        links.append(link(paused("this PodProbeMarker")))
+    return links
 
 
 def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Link:
@@ -183,19 +196,16 @@ def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Link:
     selector = marker.selector
     namespace = marker.key.namespace
     text = f"no pod of namespace {namespace} has {selector_text(selector)}"
-    pods = sorted(snapshot.pods_in(namespace), key=lambda pod: natural_order(pod.name))
+    pods = snapshot.pods_in(namespace)
+    pods.sort(key=lambda pod: natural_order(pod.name))
     if not pods:
         found = Found(f"{text}; the namespace has no pods", "NoPods")
         return link_of("selector", found, namespace=namespace)
     closest = min(pods, key=lambda pod: distance(selector, pod.labels))
-    text += f"; closest is pod {closest.name}: {why_not(selector, closest.labels)}"
+    why = why_not(selector, closest.labels)
+    found = Found(f"{text}; closest is pod {closest.name}: {why}", "NoPods")
     labels = corrected(selector, closest.labels) or PLACEHOLDERS["labels"]
-    return link_of(
-        "selector",
-        Found(text, "NoPods"),
-        namespace=namespace,
-        labels=labels,
-    )
+    return link_of("selector", found, namespace=namespace, labels=labels)
 
 
 def _reported_links(
@@ -209,14 +219,17 @@ def _reported_links(
     """
     for condition in marker.conditions:
         reason = condition.reason
-        if condition.status != _BAD_STATUS.get(condition.type):
+        bad_status = _BAD_STATUS.get(condition.type)
+        if condition.status != bad_status:
             continue
         if reason == "NodesBehind" and snapshot.node_pod_probes is not None:
             continue
-        if found & _REPORTED_BY_LINKS.get(reason, set()):
+        in_detail = _REPORTED_BY_LINKS.get(reason, set())
+        if found & in_detail:
             continue
         if not snapshot.is_recent(condition.last_transition_time):
-            yield link_of("marker", Found(condition.message, reason))
+            what = Found(condition.message, reason)
+            yield link_of("marker", what)
 
 
 _NO_RESULT: Final = (*LEFT_OUT_REASONS, *FIELD_REASONS)
@@ -246,9 +259,10 @@ def _pod_problems(
         end = trace.end
         if end is None or end.reason in ignored:
             continue
-        has_failed = end.state is LinkState.BROKEN
-        if has_failed or end.reason != REASON_CONTAINER_FINISHED:
-            yield _problem(end, pod, trace.context.probe.name)
+        has_completed = end.reason == REASON_CONTAINER_FINISHED and end.state is LinkState.WAITING
+        if not has_completed:
+            probe = trace.context.probe
+            yield _problem(end, pod, probe.name)
     for link in readiness_gates_of(snapshot, pod):
         if link.state is LinkState.BROKEN:
             yield _problem(link, pod)
@@ -267,20 +281,32 @@ def _pod_view(
         name=pod.name,
         uid=pod.uid,
         node=pod.node,
-        phase="Terminating" if pod.deleting else pod.phase,
+        phase=shown_phase(pod),
         results=[result_view(trace) for trace in traces],
         labels=_values(pod, marker.marks, "labels"),
         annotations=_values(pod, marker.marks, "annotations"),
     )
 
 
+def shown_phase(pod: SeenPod) -> str:
+    """As kubectl shows it."""
+    if pod.deleting:
+        return "Terminating"
+    return pod.phase
+
+
 def _values(
     pod: SeenPod, marks: Iterable[Mark], field: Literal["labels", "annotations"]
 ) -> dict[str, str]:
     """The values of the marks of one field that the pod has."""
-    values: Mapping[str, str] = getattr(pod, field)
-    names = names_of(marks, field)
-    return {name: values[name] for name in sorted(names & values.keys())}
+    values: dict[str, str] = {}
+    for mark in sorted(marks):
+        if mark.field != field:
+            continue
+        value = pod.value_of(mark)
+        if value is not None:
+            values[mark.name] = value
+    return values
 
 
 def result_view(trace: ProbeTrace) -> ResultView:
@@ -323,7 +349,10 @@ def _shown_result(trace: ProbeTrace) -> ContainerProbeState:
     """
     context = trace.context
     pod = context.pod
-    reason = trace.end.reason if trace.end is not None else ""
+    end = trace.end
+    reason = ""
+    if end is not None:
+        reason = end.reason
     result = context.result
     if (
         reason == REASON_PAUSED
@@ -335,13 +364,15 @@ def _shown_result(trace: ProbeTrace) -> ContainerProbeState:
         result = ContainerProbeState(context.name, PENDING)
         if pod.finished:
             return _unknown(result, f"The pod has finished ({pod.phase}).", None)
-    if trace.end is None or not _hides_result(context, reason):
+    if end is None or not _hides_result(context, reason):
         return result
-    message = trace.end.text
+    message = end.text
     if reason == REASON_CONTAINER_FINISHED:
-        message = f"exit code {pod.exit_codes[context.probe.container_name]}"
-    shown = context.of_condition
-    since = shown.last_transition_time if shown is not None else None
+        exit_code = pod.exit_codes[context.probe.container_name]
+        message = f"exit code {exit_code}"
+    since: str | None = None
+    if context.of_condition is not None:
+        since = context.of_condition.last_transition_time
     return _unknown(result, message, since)
 
 
@@ -357,16 +388,21 @@ def _unknown(
 
 def _hides_result(context: ProbeContext, reason: str) -> bool:
     """Whether the end of a trace, with this reason, makes the state Unknown whatever the node's result is."""
-    if reason == REASON_DAEMON_STALE and context.result is not None:
-        return context.claim is None or not context.claim.keeps_when_stale
-    return reason == REASON_CONTAINER_FINISHED or reason in _NO_RESULT
+    if reason != REASON_DAEMON_STALE or context.result is None:
+        return reason == REASON_CONTAINER_FINISHED or reason in _NO_RESULT
+    claim = context.claim
+    if claim is None:
+        return True
+    return not claim.keeps_when_stale
 
 
 def _shown_by_condition(context: ProbeContext) -> ContainerProbeState | None:
     """The result that the pod's condition shows; None if another client wrote the condition. A provider may be one."""
     claim = context.claim
-    condition = Mark("conditions", claim.condition_type if claim else "")
-    if not context.virtual and is_of_another(context.pod, condition):
+    if claim is None or context.virtual:
+        return context.of_condition
+    condition = Mark("conditions", claim.condition_type)
+    if is_of_another(context.pod, condition):
         return None
     return context.of_condition
 
@@ -377,7 +413,12 @@ def _counts(pods: Collection[Sequence[ResultView]]) -> CountsView:
     failed = 0
     pending = 0
     for results in pods:
-        states = {PENDING if result.outdated else result.state for result in results}
+        states: set[str] = set()
+        for result in results:
+            state = result.state
+            if result.outdated:
+                state = PENDING
+            states.add(state)
         if ProbeState.FAILED in states:
             failed += 1
         elif states == {ProbeState.SUCCEEDED}:

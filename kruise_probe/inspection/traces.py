@@ -32,7 +32,9 @@ class ProbeTrace(NamedTuple):
     def end(self) -> Link | None:
         """The link that is not OK, or None."""
         last = self.links[-1]
-        return None if last.state is LinkState.OK else last
+        if last.state is LinkState.OK:
+            return None
+        return last
 
 
 def traces_of(
@@ -41,10 +43,12 @@ def traces_of(
     marker: CompiledMarker,
 ) -> list[ProbeTrace]:
     """The traces of all probes of a marker that selects the pod, in the marker's order."""
-    return [
-        ProbeTrace(context, tuple(_links(context)))
-        for context in contexts_of(snapshot, pod, marker)
-    ]
+    traces: list[ProbeTrace] = []
+    for context in contexts_of(snapshot, pod, marker):
+        links = _links(context)
+        trace = ProbeTrace(context, tuple(links))
+        traces.append(trace)
+    return traces
 
 
 def contexts_of(
@@ -107,15 +111,20 @@ def is_of_another(pod: Pod, mark: Mark) -> bool:
 def _links(context: ProbeContext) -> list[Link]:
     """The links up to the first that is not OK. If that waits for a write and no manager leads, the manager is the end."""
     links: list[Link] = []
-    order = _ON_VIRTUAL_NODES if context.virtual else _ON_NODES
+    order = _ON_NODES
+    if context.virtual:
+        order = _ON_VIRTUAL_NODES
+    names = context.names
     for name, find in order.items():
-        links.append(link_of(name, find(context), **context.names))
-        if links[-1].state is not LinkState.OK:
+        link = link_of(name, find(context), **names)
+        links.append(link)
+        if link.state is not LinkState.OK:
             break
     manager = spec_links.missing_manager_link(context, links[-1])
     if manager is None:
         return links
-    return [*takewhile(lambda link: link.name != manager.name, links), manager]
+    before = takewhile(lambda link: link.name != manager.name, links)
+    return [*before, manager]
 
 
 _ON_NODES: Final[dict[str, Callable[[ProbeContext], Found]]] = {
@@ -159,11 +168,13 @@ def readiness_gates_of(snapshot: Snapshot, pod: SeenPod) -> list[Link]:
             if not selects:
                 elsewhere.setdefault(probe.condition_type, marker)
             elif probe.condition_type:
-                writers.setdefault(probe.condition_type, f"{marker.key.name}#{probe.probe}")
-    return [
-        link_of("readiness gate", _gate(pod, gate, writers, elsewhere.get(gate)))
-        for gate in sorted(pod.readiness_gates)
-    ]
+                writers.setdefault(probe.condition_type, probe.name)
+    links: list[Link] = []
+    for gate in sorted(pod.readiness_gates):
+        found = _gate(pod, gate, writers, elsewhere.get(gate))
+        link = link_of("readiness gate", found)
+        links.append(link)
+    return links
 
 
 def _gate(
@@ -178,7 +189,9 @@ def _gate(
     is_open = status == "True"
     if gate in writers:
         text += f", written by {writers[gate]}"
-        return Found(text, "" if is_open else "GateClosed")
+        if is_open:
+            return Found(text)
+        return Found(text, "GateClosed")
     if is_open:
         return Found(f"{text}; no probe of this pod writes it")
     if condition is None and elsewhere is not None:

@@ -85,8 +85,13 @@ class _Tunnel:
     @property
     def errno(self) -> int:
         """The error of the connection in the pod; 0 if there is none."""
-        text = str(self.failure) if isinstance(self.failure, ForwardRefused) else ""
-        return next((code for words, code in _ERRNOS.items() if words in text), 0)
+        if not isinstance(self.failure, ForwardRefused):
+            return 0
+        text = str(self.failure)
+        for words, code in _ERRNOS.items():
+            if words in text:
+                return code
+        return 0
 
     def check(self) -> None:
         """Raise ForwardFailed if the port-forward failed, unless it reports an error of the connection."""
@@ -149,7 +154,8 @@ class Forwarder:
             KubeError: the port-forward cannot be opened.
         """
         tunnel = _Tunnel(address)
-        self.prepared[address] = self.sockets.enter_context(self._open(tunnel))
+        opened = self._open(tunnel)
+        self.prepared[address] = self.sockets.enter_context(opened)
         await tunnel.began
         if wait_for_refusal:
             with contextlib.suppress(TimeoutError):
@@ -158,14 +164,20 @@ class Forwarder:
 
     def open_socket(self, address: HostPort) -> socket.socket:
         """A socket for one connection to `address`: the prepared one, or a new one."""
-        return self.prepared.pop(address, None) or self._open(_Tunnel(address))
+        prepared = self.prepared.pop(address, None)
+        if prepared is not None:
+            return prepared
+        tunnel = _Tunnel(address)
+        return self._open(tunnel)
 
     def _open(self, tunnel: _Tunnel) -> ForwardedSocket:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self.sockets.enter_context(ours)  # a task that is cancelled at once closes nothing
-        self.tasks.append(self.group.create_task(self._forward(tunnel, ours)))
-        return ForwardedSocket(theirs.detach(), tunnel)
+        task = self.group.create_task(self._forward(tunnel, ours))
+        self.tasks.append(task)
+        descriptor = theirs.detach()
+        return ForwardedSocket(descriptor, tunnel)
 
     async def _forward(self, tunnel: _Tunnel, ours: socket.socket) -> None:
         """Forward until the prober closes its socket. An error is kept in `tunnel`."""
@@ -322,9 +334,11 @@ async def run_probe(
 async def _prepare(forwarder: Forwarder, probe: Probe, target: Target) -> None:
     """Open the port-forward of the first connection, so that its time is not part of the attempt."""
     action = probe.http_get or probe.tcp_socket or probe.grpc
-    if action is not None:
-        address = address_of(target, action.port)
-        await forwarder.prepare(address, wait_for_refusal=action is probe.tcp_socket)
+    if action is None:
+        return
+    address = address_of(target, action.port)
+    is_tcp = action is probe.tcp_socket
+    await forwarder.prepare(address, wait_for_refusal=is_tcp)
 
 
 async def _attempt(
@@ -335,10 +349,12 @@ async def _attempt(
     loop = asyncio.get_running_loop()
     began = loop.time()
     result = await prober.run(target)
-    state = ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED
-    # A port-forward does not say when the connection was established.
-    is_tcp = isinstance(entry.probe.handler, TCPSocketAction)
-    seconds = None if is_tcp else loop.time() - began
+    seconds: float | None = loop.time() - began
+    if isinstance(entry.probe.handler, TCPSocketAction):
+        seconds = None  # a port-forward does not say when the connection was established
+    state = ProbeState.FAILED
+    if result.succeeded:
+        state = ProbeState.SUCCEEDED
     return TrialResult(
         state,
         result.message,
@@ -367,13 +383,17 @@ def _nearest_names(entry: ContainerProbe, error: CouldNotProbe) -> str:
     if extract.metric is not None:
         wanted = extract.metric.name
     if extract.json_path is not None:
-        wanted = str(path_steps(extract.json_path)[-1])
+        steps = path_steps(extract.json_path)
+        wanted = str(steps[-1])
+
+    def likeness(name: str) -> float:
+        return SequenceMatcher(None, wanted, name).quick_ratio()
+
     # A longer name cannot be written in `extract`.
-    names = [name for name in error.__cause__.names() if len(name) <= MAX_WORDS]
-    names.sort(
-        key=lambda name: SequenceMatcher(None, wanted, name).quick_ratio(),
-        reverse=True,
-    )
+    found = error.__cause__.names()
+    names = [name for name in found if len(name) <= MAX_WORDS]
+    names.sort(key=likeness, reverse=True)
     if not names:
         return ""
-    return f"the nearest names are {', '.join(names[:NEAREST])}"
+    listed = ", ".join(names[:NEAREST])
+    return f"the nearest names are {listed}"
