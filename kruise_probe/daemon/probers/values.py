@@ -78,9 +78,7 @@ def value_in(text: bytes, extract: Extract, *, is_cut: bool) -> Steps[Value]:
     """
     if not text or text.isspace():
         raise NoValue("the text is empty")
-    lines = text
-    if is_cut:
-        lines = text[: text.rfind(b"\n") + 1]
+    lines = whole_lines(text, is_cut=is_cut)
     try:
         if extract.metric is not None:
             value: Value = yield from metric_value(lines, extract.metric)
@@ -95,6 +93,13 @@ def value_in(text: bytes, extract: Extract, *, is_cut: bool) -> Steps[Value]:
             raise
         value = extract.default
     return _checked(value)
+
+
+def whole_lines(text: bytes, *, is_cut: bool) -> bytes:
+    """The text without its last line, if that is cut."""
+    if not is_cut:
+        return text
+    return text[: text.rfind(b"\n") + 1]
 
 
 def _checked(value: Value) -> Value:

@@ -17,6 +17,7 @@ from kruise_probe.api.extraction import PatternTooCostly, Steps, match_in_lines,
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.daemon.probers.prober import (
+    MAX_TEXT_BYTES,
     CouldNotProbe,
     Output,
     ProbeResult,
@@ -32,6 +33,7 @@ from kruise_probe.daemon.probers.values import (
     rounded,
     text_of,
     value_in,
+    whole_lines,
 )
 
 MAX_EPOCH: Final = 2**64 - 1
@@ -115,11 +117,14 @@ def _listed(field: str, codes: Iterable[int | str]) -> str:
 
 def judged(output: Output, criteria: ValueCriteria) -> Steps[ProbeResult]:
     """Raises: NoValue, PatternTooCostly."""
+    lines = whole_lines(output.text, is_cut=output.is_cut)
     pattern = criteria.when.regex
     if pattern is not None:
-        match = yield from match_in_lines(output.text, pattern)
+        match = yield from match_in_lines(lines, pattern)
         if match is None:
             problem = f"no line matches regex {pattern!r}"
+            if output.is_cut:
+                problem += f" in the first {MAX_TEXT_BYTES:,} bytes"
             return failure(normalise_message(problem))
     extract = criteria.extract
     if extract is None:
@@ -130,7 +135,7 @@ def judged(output: Output, criteria: ValueCriteria) -> Steps[ProbeResult]:
         result = _verdict(value, extract, criteria.when)
     if criteria.epoch is None or not result.succeeded:
         return result
-    epoch = yield from _epoch_in(output.text, criteria.epoch.regex)
+    epoch = yield from _epoch_in(lines, criteria.epoch.regex)
     return msgspec.structs.replace(result, epoch=epoch)
 
 

@@ -14,8 +14,9 @@ from support.wire import Json
 from kruise_probe.api.probe import ExecAction, HTTPGetAction, Probe
 from kruise_probe.daemon.cri.runtime import ExecImpossible
 from kruise_probe.daemon.desired import invalid_reason
-from kruise_probe.daemon.probers import prober_for
-from kruise_probe.daemon.probers.prober import CouldNotProbe, Target
+from kruise_probe.daemon.probers import prober_for, verdicts
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Output, Target
+from kruise_probe.workqueue.slices import at_once
 
 pytestmark = pytest.mark.sockets
 
@@ -120,3 +121,13 @@ async def test_the_epoch_of_a_success_is(output: bytes, epoch: int | None) -> No
         epoch,
         output.decode().strip(),
     )
+
+
+def test_a_line_that_is_cut_has_no_epoch() -> None:
+    entry = entry_of(
+        Probe(exec=ExecAction(command=("check",))),
+        exclusive={"epoch": {"regex": "timeline (.*)"}},
+    )
+    output = Output(b"primary\ntimeline 1", is_cut=True)
+    result = at_once(verdicts.judged(output, verdicts.criteria_of(entry)))
+    assert (result.succeeded, result.epoch) == (True, None)
