@@ -24,7 +24,9 @@ MAX_CODES: Final = 16
 MAX_LABELS: Final = 8
 MAX_LABEL_VALUE: Final = 253
 
-_DECIMAL: Final = r"-?[0-9]{1,18}([.][0-9]{1,18})?"
+_DIGITS: Final = "-?[0-9]+([.][0-9]+)?"
+_DECIMAL: Final = "-?[0-9]{1,19}([.][0-9]{1,18})?"
+"""With as many digits as the largest integer of the API server, because the canonical form of an integer is a text."""
 _STEP: Final = "(0*[1-9][0-9]*([.][0-9]+)?|0+[.]0*[1-9][0-9]*)"
 _MAX_STEP: Final = 37
 _CODES: Final = "[1-5][0-9]{2}(-[1-5][0-9]{2})?"
@@ -41,7 +43,7 @@ ONLY_OUTPUT: Final = "is for exec and httpGet only, because other handlers have 
 
 def _decimal_of(written: int | str) -> Decimal:
     """The number of a valid decimal, otherwise 0: its own rule reports it."""
-    if isinstance(written, str) and not re.fullmatch(_DECIMAL, written):
+    if isinstance(written, str) and not re.fullmatch(_DIGITS, written):
         return Decimal()
     return Decimal(written)
 

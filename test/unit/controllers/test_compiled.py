@@ -3,11 +3,13 @@
 import pytest
 from support.builders import marker, policy_wire, probe_wire
 from support.cases import cases
+from support.marker_table import VALID, Row
 from support.wire import Json
 
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.controllers.compiled import Wanted, compile_marker
+from kruise_probe.daemon.desired import invalid_reason
 
 RESERVED = (PAUSED_ANNOTATION, "kubectl.kubernetes.io/last-applied-configuration")
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -39,6 +41,12 @@ def test_a_request_from_before_the_rules_is_sent_and_reported(action: Json) -> N
     )
     assert len(compiled.probes) == 1
     assert len(compiled.errors) == 1
+
+
+@pytest.mark.parametrize("row", VALID, ids=[row.id for row in VALID])
+def test_the_daemon_runs_the_entries_of_a_valid_marker(row: Row) -> None:
+    for probe in compile_marker(marker(**row.spec)).probes:
+        assert not invalid_reason(probe.container_probe)
 
 
 @cases("written", integer=10, text="10", fraction="10.0", zeros="010.00")
