@@ -149,16 +149,12 @@ def _webhook_component() -> Manifest:
 
 
 def _own_reads_component() -> Manifest:
-    """`components: [../own-node-reads]` beside `resources: [../default]`. The removed rule reads all NodePodProbes."""
+    """`components: [../own-node-reads]` beside `resources: [../default]`. The removed rules read all NodePodProbes."""
     flag = [_added_arg("--own-node-reads")]
-    removed: list[Manifest] = [
-        {
-            "op": "test",
-            "path": "/rules/0",
-            "value": READS_OF_ALL,
-        },
-        {"op": "remove", "path": "/rules/0"},
-    ]
+    removed: list[Manifest] = []
+    for rule in READS_OF_ALL:
+        removed.append({"op": "test", "path": "/rules/0", "value": rule})
+        removed.append({"op": "remove", "path": "/rules/0"})
     patches = [
         _patch("ClusterRole", DAEMON, removed),
         _patch("Deployment", MANAGER, flag),
@@ -207,7 +203,7 @@ def _chart() -> Iterator[tuple[str, str]]:
     crds = all_crds([ALLOWED_LABEL])
     for crd in crds:  # an uninstall would take every marker with them
         crd["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
-    reads_of_all = yaml_of([[READS_OF_ALL]])
+    reads_of_all = yaml_of([READS_OF_ALL])
     unless = f"{{{{- if not .Values.ownNodeReads.enabled }}}}\n{reads_of_all}{{{{- end }}}}\n"
     daemon_rbac = yaml_of(objects_in("daemon_rbac", RELEASE_NAMESPACE))
     daemon_rbac = daemon_rbac.replace(reads_of_all, unless)

@@ -295,14 +295,17 @@ class Reporter:
                 subresource="status",
                 deadline_seconds=WRITE_DEADLINE_SECONDS,
             )
-        except (Conflict, Forbidden):
-            patched = await self._client.patch(
-                NODE_POD_PROBES,
-                self._key,
-                patch_of(status),
-                patch_type=PatchType.MERGE,
-                subresource="status",
-            )
+        except (Conflict, Forbidden) as refused:
+            try:
+                patched = await self._client.patch(
+                    NODE_POD_PROBES,
+                    self._key,
+                    patch_of(status),
+                    patch_type=PatchType.MERGE,
+                    subresource="status",
+                )
+            except Forbidden:  # With own reads, the next try is an update too.
+                raise refused from None
             return patched.metadata
 
     def _record_failure(self, error: Exception) -> None:
@@ -314,8 +317,8 @@ class Reporter:
         wait = max(backoff, retry_after_seconds(error))
         self._not_before = loop_time() + wait
         metrics.STATUS_WRITE_FAILURES.inc()
-        if isinstance(error, NotFound):
-            self._log.debug("nodepodprobe is gone", error=str(error))
+        if isinstance(error, NotFound | Conflict):
+            self._log.debug("status has to be written again", error=str(error))
         elif self._failures == 1:
             self._log.warning("status could not be written", error=_text(error))
 

@@ -4,7 +4,7 @@ Source: Kruise config/manager, config/daemonconfig, config/rbac and config/webho
 test/e2e/testing-manifests/auth per_node_validatingadmissionpolicy; cert-manager's CA injector.
 Differs: no debug switches in the environment, no capability, no root for the manager. The daemon has four rules, none on
 pods or secrets; the manager has none on secrets but for the webhook's own. `metrics_rbac.yaml` adds two rules to both,
-`own_node_reads.yaml` one to the manager and two in place of one to the daemon. The
+`own_node_reads.yaml` one to the manager and three in place of two to the daemon. The
 policy also restricts the daemon's heartbeat Lease, and the source host of its events.
 """
 
@@ -24,12 +24,20 @@ DAEMON: Final = "kruise-probe-daemon"
 PRODUCT: Final = "kruise-probe"
 NAME_LABEL: Final = "app.kubernetes.io/name"
 """With the value `PRODUCT`, a label of every object that an uninstall deletes: all but the namespace and the CRDs."""
-READS_OF_ALL: Final = {
-    "apiGroups": ["apps.kruise.io"],
-    "resources": ["nodepodprobes"],
-    "verbs": ["get", "list", "watch"],
-}
-"""The rule by which daemons read the NodePodProbes of all nodes, which own reads replace."""
+READS_OF_ALL: Final = [
+    {
+        "apiGroups": ["apps.kruise.io"],
+        "resources": ["nodepodprobes"],
+        "verbs": ["get", "list", "watch"],
+    },
+    {
+        "apiGroups": ["apps.kruise.io"],
+        "resources": ["nodepodprobes/status"],
+        "verbs": ["patch", "update"],
+    },
+]
+"""The first rules of daemons, which own reads replace. They read the NodePodProbes of all nodes: the error of a malformed
+patch contains the object, and no admission policy has seen it."""
 DEFAULT_IMAGE: Final = f"ghcr.io/kruise-probe/kruise-probe:{__version__}"
 WEBHOOK_PORT: Final = 9443
 SOCKET_FOLDERS: Final = {
@@ -102,10 +110,10 @@ def default_install(install: Install, *, admission_policy: bool = True) -> list[
 
 
 def _remove_reads_of_all(objects: list[Manifest]) -> None:
-    """Remove the rule by which daemons read the NodePodProbes of all nodes."""
+    """Remove the rules by which daemons read the NodePodProbes of all nodes."""
     for role in objects:
         if (role["kind"], role["metadata"]["name"]) == ("ClusterRole", DAEMON):
-            role["rules"].remove(READS_OF_ALL)
+            role["rules"] = [rule for rule in role["rules"] if rule not in READS_OF_ALL]
 
 
 def manager(install: Install) -> Manifest:

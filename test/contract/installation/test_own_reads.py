@@ -143,12 +143,21 @@ def test_a_stolen_token_reads_nothing_else(installation: Installation, path: str
     assert installation.daemon.send("GET", path.format(i=installation)).code == 403
 
 
-def test_a_stolen_token_writes_nothing_as_its_node(installation: Installation) -> None:
+def test_a_stolen_token_writes_nothing_as_its_node(
+    installation: Installation, admin: Kubectl
+) -> None:
     path = f"{NODE_POD_PROBES}/{installation.own}/status"
-    body: Json = {"status": {}}
+    body: Json = json.loads(admin.run("get", "nodepodprobe", installation.own, "-o", "json"))
     user = node_user(installation.own)
-    assert installation.daemon.send("PATCH", path, body, as_user=user).code == 403
-    assert installation.daemon.send("PATCH", path, body).code == 200
+    assert installation.daemon.send("PUT", path, body, as_user=user).code == 403
+    assert installation.daemon.send("PUT", path, body).code == 200
+
+
+def test_no_malformed_patch_reads_another_node(installation: Installation) -> None:
+    """The error of a patch that makes an object malformed contains the object; no admission policy comes before it."""
+    path = f"{NODE_POD_PROBES}/{installation.other}/status"
+    answer = installation.daemon.send("PATCH", path, {"metadata": {"labels": "x"}})
+    assert answer.code == 403
 
 
 UNBOUND = "not bound to this node"

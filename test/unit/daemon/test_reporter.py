@@ -25,7 +25,14 @@ from support.scripted_node import (
 )
 
 from kruise_probe.api.criteria import Extract, MetricSample
-from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, NotFound, TooManyRequests
+from kruise_probe.api.errors import (
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+)
 from kruise_probe.api.node_pod_probe import (
     MAX_OBJECT_BYTES,
     NodePodProbeSpec,
@@ -33,6 +40,7 @@ from kruise_probe.api.node_pod_probe import (
     stored_bytes,
 )
 from kruise_probe.api.probe import Probe
+from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.daemon.probers.prober import UNLIMITED, Output, ProbeResult, Target, success
 from kruise_probe.daemon.probers.verdicts import criteria_of
 
@@ -276,6 +284,31 @@ async def test_without_the_right_to_update_results_are_written_as_patches(
     monkeypatch.setattr(node.api, "replace_for_metadata", forbidden)
     async with node.daemon(10):
         assert node.api.state() == "Succeeded"
+
+
+async def test_without_the_right_to_patch_a_write_that_conflicts_is_an_update_again(
+    node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = node.api.replace_for_metadata
+    patch = node.api.patch
+
+    async def conflicts_once(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(node.api, "replace_for_metadata", replace)
+        raise Conflict("the object has been modified")
+
+    async def forbidden(resource: Any, *args: Any, **kwargs: Any) -> Any:
+        if resource is NODE_POD_PROBES:
+            raise Forbidden("cannot patch nodepodprobes/status")
+        return await patch(resource, *args, **kwargs)
+
+    with capture_logs() as logs:
+        async with node.daemon(10):
+            monkeypatch.setattr(node.api, "replace_for_metadata", conflicts_once)
+            monkeypatch.setattr(node.api, "patch", forbidden)
+            node.probers.answer(BAD)
+            await asyncio.sleep(1.5)
+            assert node.api.state() == "Failed"
+    assert "warning" not in [log["log_level"] for log in logs]
 
 
 async def test_write_that_hangs_is_cancelled_and_retried(node: ScriptedNode) -> None:

@@ -44,7 +44,7 @@ def test_the_manager_has_exactly_these_rules_and_none_on_secrets() -> None:
     assert rights(objects, "Role") == verbs("leases", "get", "list", "watch", "create", "patch")
 
 
-def test_own_node_reads_replace_the_rule_that_reads_all_nodes() -> None:
+def test_own_node_reads_replace_the_rules_that_read_all_nodes() -> None:
     documents = default_install(Install(own_node_reads=True))
     roles = [each for each in documents if each["kind"] == "ClusterRole"]
     of_daemon = [each for each in roles if "kruise-probe-daemon" in each["metadata"]["name"]]
@@ -52,8 +52,10 @@ def test_own_node_reads_replace_the_rule_that_reads_all_nodes() -> None:
     on = (f"impersonate-on:associated-node:{verb}" for verb in ("get", "list", "watch"))
 
     assert [rights([each], "ClusterRole") for each in of_daemon] == [
-        verbs("nodepodprobes/status", "patch", "update") | verbs("events", "create", "patch"),
-        verbs("nodes", "impersonate:associated-node") | verbs("nodepodprobes", *on),
+        verbs("events", "create", "patch"),
+        verbs("nodes", "impersonate:associated-node")
+        | verbs("nodepodprobes", *on)
+        | verbs("nodepodprobes/status", "update"),
     ]
     assert rights(added, "ClusterRole") == (
         verbs("clusterroles", "list", "watch", "create")
