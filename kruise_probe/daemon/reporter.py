@@ -218,8 +218,7 @@ class Reporter:
             await self._write(wanted)
         except (KubeError, asyncio.CancelledError) as error:
             self._change_due = loop_time()
-            if refresh:
-                self._refresh_due = self._change_due
+            self._times_changed |= refresh
             if isinstance(error, asyncio.CancelledError):
                 raise
             self._record_failure(error)

@@ -41,6 +41,7 @@ from kruise_probe.api.node_pod_probe import (
 )
 from kruise_probe.api.probe import Probe
 from kruise_probe.api.resources import NODE_POD_PROBES
+from kruise_probe.api.times import parse_time
 from kruise_probe.daemon.probers.prober import UNLIMITED, Output, ProbeResult, Target, success
 from kruise_probe.daemon.probers.verdicts import criteria_of
 
@@ -336,6 +337,19 @@ async def test_change_during_a_refresh_is_written_at_shutdown(
         node.probers.answer(result)
         await asyncio.sleep(2)
     assert node.api.message() == result.message
+
+
+async def test_the_first_time_of_a_container_is_written_at_shutdown_if_its_write_has_failed(
+    node: ScriptedNode,
+) -> None:
+    async with node.daemon(10):
+        failing(node, ConnectionFailed("refused"))
+        node.containers.start()
+        await asyncio.sleep(5)
+        node.api.fail = None
+    written = parse_time(node.api.states()["pod/marker#probe"].last_probe_time)
+    assert written is not None
+    assert written >= node.containers.starts[-1].replace(microsecond=0)
 
 
 Meanwhile = Callable[[ScriptedNode], Coroutine[Any, Any, None]]
