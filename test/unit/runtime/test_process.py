@@ -19,7 +19,7 @@ from support.cases import cases
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.runtime import process
-from kruise_probe.runtime.process import run_until_signalled, tune_garbage_collector
+from kruise_probe.runtime.process import LongRuns, run_until_signalled, tune_garbage_collector
 
 
 class Unflushed(io.TextIOWrapper):
@@ -35,12 +35,14 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The exit of the process raises SystemExit."""
     monkeypatch.setattr(process, "os", SimpleNamespace(_exit=sys.exit))
     thresholds = gc.get_threshold()
+    callbacks = gc.callbacks[:]
     tls_buffer = SSLProtocol.max_size
     handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
     yield
     for each, handler in handlers.items():
         signal.signal(each, handler)
     gc.set_threshold(*thresholds)
+    gc.callbacks[:] = callbacks
     gc.unfreeze()
     SSLProtocol.max_size = tls_buffer
 
@@ -211,3 +213,24 @@ def test_objects_from_before_the_start_are_not_scanned_again() -> None:
     assert garbage() is None, "garbage is not kept forever"
     assert gc.get_freeze_count() > 0
     assert gc.get_threshold()[:2] == (5_000, 2)
+
+
+@cases(
+    "seconds generation frozen",
+    long=(0.02, 2, True),
+    short=(0.005, 2, False),
+    young=(0.02, 1, False),
+)
+def test_what_a_long_run_of_the_collector_leaves_is_not_scanned_again(
+    seconds: float, generation: int, frozen: bool
+) -> None:
+    clock = iter([0.0, seconds])
+    gc.callbacks.append(LongRuns(lambda: next(clock)))
+    before = gc.get_freeze_count()
+    gc.collect(generation)
+    assert (gc.get_freeze_count() > before) is frozen
+
+
+def test_the_collector_has_the_callback_for_long_runs() -> None:
+    tune_garbage_collector()
+    assert any(isinstance(callback, LongRuns) for callback in gc.callbacks)
