@@ -127,11 +127,11 @@ class Reporter:
         """
         old = self.results.get(desired.key)
         self.results[desired.key] = result
+        self._times_changed |= is_first_of_container
         new_state = old is None or old.state != result.state
         if old is None or new_state or old.probe_hash != result.probe_hash:
             self._write_at_once()
         elif is_first_of_container or old.message != result.message or old.message_shortened:
-            self._times_changed |= is_first_of_container
             self._write_messages()
         if new_state:
             # After `run` has been woken: the write does not wait for the event.

@@ -265,6 +265,23 @@ async def test_a_state_is_of_the_container_that_confirmed_it_last(node: Scripted
     assert node.api.transitions() == ["Succeeded"]
 
 
+@pytest.mark.parametrize("prunes", [False, True])
+async def test_the_first_result_of_a_container_that_came_meanwhile_is_written(
+    node: ScriptedNode, prunes: bool
+) -> None:
+    node.api.prunes = prunes
+    node.containers.start(age=100)
+    node.api.put(one(exec_probe()))
+    await node.killed_daemon(11)
+    await asyncio.sleep(10)
+    node.containers.start()
+    await asyncio.sleep(10)
+    await node.killed_daemon(11)
+    await asyncio.sleep(900)
+    await node.killed_daemon(4)
+    assert node.api.transitions() == ["Succeeded"]
+
+
 async def test_an_object_that_comes_after_the_start_is_not_read_back(node: ScriptedNode) -> None:
     """Its status may be old, as it was not updated while the object did not exist. It is probed at once instead."""
     node.containers.start(age=100)
