@@ -25,9 +25,7 @@ MIN_COST: Final = -(2**31)
 MAX_COST: Final = 2**31 - 1
 COST_PATTERN: Final = "0|[1-9][0-9]{0,9}|-0*[0-9]{1,10}"
 """Integers as the API server parses them: no plus sign, and leading zeros only after a minus. Bounds not included."""
-SELECTOR_IMMUTABLE: Final = (
-    "field is immutable; to replace this PodProbeMarker, run: kubectl replace --force -f FILE"
-)
+SELECTOR_IMMUTABLE: Final = "field is immutable; delete this PodProbeMarker and apply it again"
 _QUALIFIED_NAME: Final = (
     "must consist of alphanumeric characters, '-', '_' or '.', must start and end with an alphanumeric "
     "character, and must be no more than 63 characters (e.g. 'MyName')"

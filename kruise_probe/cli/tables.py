@@ -122,7 +122,7 @@ def problems_and_hints(marker: MarkerView) -> list[ProblemView]:
         for result in pod.results:
             if result.remedy:
                 where = (pod.name, result.probe)
-                problems.append(ProblemView(HINT, "", result.state, result.remedy, "", *where))
+                problems.append(ProblemView(HINT, "", result.state, "", result.remedy, *where))
     return problems
 
 
@@ -209,7 +209,7 @@ def problem_lines(problems: Sequence[ProblemView], terminal: Terminal) -> Iterat
         first = group[0]
         severity = Cell(f"{first.severity}: ", first.severity)
         yield from terminal.paragraph(severity, _heading(group), "  ")
-        if len(set(map(_cause, group))) == 1:
+        if first.message and len(set(map(_cause, group))) == 1:
             yield from terminal.paragraph(Cell(""), first.message, "    ")
         yield from remedy_lines(first.remedy, terminal, "    ")
     if len(groups) > MAX_PROBLEMS:
@@ -223,7 +223,7 @@ _WORD: Final = re.compile(r"[\w.-]+")
 
 @lru_cache(maxsize=16384)
 def _cause(problem: ProblemView) -> str:
-    text = _VARYING.sub("", problem.message)
+    text = _VARYING.sub("", problem.message or problem.remedy)
     return _WORD.sub(lambda word: "" if word[0] == problem.pod else word[0], text)
 
 

@@ -15,7 +15,7 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.hints.commands import check_text
 from kruise_probe.hints.selectors import corrected, distance, selector_text, why_not
-from kruise_probe.inspection.link import Link, LinkState, remedy_of
+from kruise_probe.inspection.link import Link, LinkState, in_kubectl, remedy_of
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import result_view, shown_phase
@@ -118,7 +118,7 @@ def _unmatched(snapshot: Snapshot, marker: CompiledMarker, pod: SeenPod) -> Unma
     remedy = ""
     labels = corrected(selector, pod.labels)
     if labels and not snapshot.matching.pods_of(marker):
-        remedy = remedy_of("NoPods", namespace=pod.namespace, labels=labels)
+        remedy = remedy_of("NoPods", marker=in_kubectl(marker.key), labels=labels)
     why = why_not(selector, pod.labels)
     return UnmatchedView(
         marker.key.name,

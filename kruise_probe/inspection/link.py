@@ -30,7 +30,6 @@ PLACEHOLDERS: Final = {
     "pod": "POD -n NAMESPACE",
     "marker": "MARKER -n NAMESPACE",
     "object": "KIND NAME -n NAMESPACE",
-    "namespace": "NAMESPACE",
     "container": "CONTAINER",
     "labels": "the labels of its pods",
     "gate": "PodProbeMarkerGate",

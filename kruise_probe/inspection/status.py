@@ -5,6 +5,7 @@ A problem is the link that ends a trace, or one of the marker itself.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from functools import partial
+from shlex import quote
 from typing import Final, Literal
 
 import msgspec
@@ -199,13 +200,15 @@ def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Link:
     pods = snapshot.pods_in(namespace)
     pods.sort(key=lambda pod: natural_order(pod.name))
     if not pods:
-        found = Found(f"{text}; the namespace has no pods", "NoPods")
-        return link_of("selector", found, namespace=namespace)
+        labels = quote(selector_text(selector))
+        remedy = f"create pods there, or the marker in the namespace of its pods: kubectl get pods -A -l {labels}"
+        found = Found(f"{text}; the namespace has no pods", "NoPods", remedy)
+        return link_of("selector", found)
     closest = min(pods, key=lambda pod: distance(selector, pod.labels))
     why = why_not(selector, closest.labels)
     found = Found(f"{text}; closest is pod {closest.name}: {why}", "NoPods")
     labels = corrected(selector, closest.labels) or PLACEHOLDERS["labels"]
-    return link_of("selector", found, namespace=namespace, labels=labels)
+    return link_of("selector", found, marker=in_kubectl(marker.key), labels=labels)
 
 
 def _reported_links(
@@ -254,9 +257,9 @@ _REPORTED_BY_LINKS: Final = {
 def _pod_problems(
     snapshot: Snapshot, pod: SeenPod, traces: Sequence[ProbeTrace], ignored: Set[str]
 ) -> Iterator[ProblemView]:
-    """The first broken link of each probe on the pod but for `ignored` reasons, and readiness gates that nothing sets."""
+    """The first broken link of each probe on the pod but for `ignored` reasons, and readiness gates that are closed or that nothing sets."""
     for trace in traces:
-        end = trace.end
+        end = trace.end or _closed_gate(pod, trace.context.probe)
         if end is None or end.reason in ignored:
             continue
         has_completed = end.reason == REASON_CONTAINER_FINISHED and end.state is LinkState.WAITING
@@ -266,6 +269,17 @@ def _pod_problems(
     for link in readiness_gates_of(snapshot, pod):
         if link.state is LinkState.BROKEN:
             yield _problem(link, pod)
+
+
+def _closed_gate(pod: SeenPod, probe: PodContainerProbe) -> Link | None:
+    """That the condition of a probe that works is a readiness gate, and not True."""
+    gate = probe.pod_condition_type or ""
+    condition = pod.condition(gate) if gate in pod.readiness_gates else None
+    if condition is None or condition.status == "True":
+        return None
+    text = f"the pod is not Ready while its readiness gate {gate} is {condition.status}"
+    found = Found(text, "GateClosed")
+    return link_of("readiness gate", found)
 
 
 _NOT_OF_PODS: Final = frozenset({MARKER_DELETING, "PodFinished", "PodTerminating", "ResultNew"})

@@ -375,7 +375,7 @@ def _found(entry: ContainerProbe, result: ProbeResult) -> str:
 
 
 def _nearest_names(entry: ContainerProbe, error: CouldNotProbe) -> str:
-    """The names in the output that are most like the wanted one."""
+    """The names in the output that are most like the wanted one; for a pattern, the first lines."""
     extract = entry.extract
     if extract is None or not isinstance(error.__cause__, NoValue):
         return ""
@@ -391,9 +391,10 @@ def _nearest_names(entry: ContainerProbe, error: CouldNotProbe) -> str:
 
     # A longer name cannot be written in `extract`.
     found = error.__cause__.names()
-    names = [name for name in found if len(name) <= MAX_WORDS]
+    names = [name for name in found if 0 < len(name) <= MAX_WORDS]
     names.sort(key=likeness, reverse=True)
     if not names:
         return ""
     listed = ", ".join(names[:NEAREST])
-    return f"the nearest names are {listed}"
+    kind = "nearest names" if extract.regex is None else "first lines"
+    return f"the {kind} are {listed}"

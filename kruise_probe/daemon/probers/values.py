@@ -305,7 +305,11 @@ def regex_value(text: bytes, pattern: str) -> Steps[str]:
     if match is not None:
         found = matched_value(match)
     if found is None:
-        raise NoValue(f"no line matches {pattern!r}", nothing_found=True)
+        raise NoValue(
+            f"no line matches {pattern!r}",
+            nothing_found=True,
+            names=lambda: text.decode(errors="replace").splitlines(),
+        )
     try:
         return found.decode()
     except UnicodeDecodeError as error:

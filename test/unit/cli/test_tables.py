@@ -138,7 +138,7 @@ PORT = probe_wire(handler={"tcpSocket": {"port": 81}})
         [
             "default/web  app=web  2 pods: 0 succeeded, 2 failed, 0 unknown",
             "  hint: Failed  a, b (healthy)",
-            f"    {NOTHING_LISTENS}",
+            f"    -> {NOTHING_LISTENS}",
         ],
     ),
     pending_as_in_the_row=(

@@ -249,6 +249,10 @@ METRICS = b'queue_size{shard="0"} 33\nqueue_total 9\nidle 1\nother 2\n'
         {"metric": {"name": "queue"}},
         "Unknown", "NoValue: no sample of queue", "the nearest names are queue_size, queue_total, idle",
     ),
+    no_line=(
+        {"regex": "players=([0-9]+)"},
+        "Unknown", "NoValue: no line matches 'players=([0-9]+)'", 'the first lines are queue_size{shard="0"} 33, queue_total 9, idle 1',
+    ),
     no_json=({"jsonPath": ".a"}, "Unknown", "NoValue: no JSON", ""),
 )  # fmt: skip
 async def test_a_value_is_shown_with_its_source_or_the_nearest_names(

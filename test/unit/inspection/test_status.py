@@ -97,6 +97,35 @@ def test_paused_probe_shows_its_last_result_and_how_to_resume(
     assert explained.matching[0].probes[0].result == result
 
 
+@cases(
+    "state ready problems",
+    failing=("Failed", "False", ["GateClosed"]),
+    succeeding=("Succeeded", "True", []),
+)
+def test_a_failing_probe_that_keeps_its_pod_unready_is_reported(
+    state: str, ready: str, problems: list[str]
+) -> None:
+    pod = healthy_pod(
+        conditions=[condition_wire("example.com/healthy", ready)],
+        readiness_gates=["example.com/healthy"],
+    )
+    view = only(snapshot(pods=[pod], states=[state_wire(state=state)]))
+    assert [problem.reason for problem in view.problems] == problems
+    for problem in view.problems:
+        assert (problem.severity, problem.pod, problem.probe) == ("waiting", "web-0", "healthy")
+        assert problem.message == (
+            "the pod is not Ready while its readiness gate example.com/healthy is False"
+        )
+
+
+def test_no_pods_in_the_namespace_has_a_command_that_finds_the_pods() -> None:
+    (problem,) = only(snapshot(pods=[])).problems
+    assert problem.message.endswith("; the namespace has no pods")
+    assert problem.remedy == (
+        "create pods there, or the marker in the namespace of its pods: kubectl get pods -A -l app=web"
+    )
+
+
 def test_a_value_of_a_backup_is_not_a_result() -> None:
     probe = probe_wire(policies=[policy_wire("Succeeded", {"role": "primary"})])
     there = snapshot(pods=[TABLE["restored"]], states=[], markers=[marker(probes=[probe])])
@@ -140,8 +169,8 @@ def test_marker_without_pods_shows_its_selector_and_the_closest_pod(
     assert (problem.severity, problem.link, problem.reason) == ("waiting", "selector", "NoPods")
     assert problem.message.startswith(f"no pod of namespace default has app=web; {closest}")
     assert problem.remedy.startswith(
-        f"if the selector is wrong, write {create} in the file and run kubectl replace --force -f FILE, "
-        "as the selector of a marker cannot be changed; otherwise label the pod template as the selector requires; "
+        f"unless the labels of the pod template are wrong, write {create} in the file and create the marker again, "
+        "as a selector cannot be changed: kubectl delete podprobemarker web -n default; kubectl apply -f FILE"
     )
 
 
