@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from support.pages import ROOT
 from support.wire import Json
 
 from kruise_probe.cli.main import run
@@ -23,6 +24,18 @@ def test_unknown_fields_are_errors_and_extensions_are_gone() -> None:
     for each in schemas(marker_json_schema()):
         assert not [key for key in each if key.startswith("x-")]
         assert ("properties" in each) == (each.get("additionalProperties") is False)
+
+
+def test_the_page_about_markers_in_git_names_each_default_of_the_spec() -> None:
+    page = (ROOT / "docs/install.md").read_text()
+    defaults = [
+        f"`{name}: {field['default']}`"
+        for each in schemas(marker_json_schema()["properties"]["spec"])
+        for name, field in each.get("properties", {}).items()
+        if "default" in field
+    ]
+    assert sorted(defaults) == ["`path: /`", "`scheme: HTTP`"]
+    assert all(default in page for default in defaults)
 
 
 def test_a_port_is_a_number_or_a_name() -> None:
