@@ -1,7 +1,7 @@
 """What hack/docs does before and after Zensical builds the site.
 
 `prepare CHECKOUT VERSION` writes the metadata and the tabs of each page, and the address of this version, into a copy of the checkout.
-`finish FOLDER` writes versions.json, index.html and 404.html of a folder with all versions, and the languages of each search.
+`finish FOLDER` writes versions.json, index.html, reasons.html and 404.html of a folder with all versions, and the languages of each search.
 """
 
 import html
@@ -80,10 +80,11 @@ def finish(folder: Path) -> None:
     entries = [{"version": name, "title": name, "aliases": []} for name in versions]
     (folder / "versions.json").write_text(json.dumps(entries))
     newest = html.escape(versions[0])
-    (folder / "index.html").write_text(
-        f'<!doctype html><meta charset="utf-8"><title>kruise-probe</title>'
-        f'<meta http-equiv="refresh" content="0; url={newest}/index.html"><a href="{newest}/index.html">kruise-probe</a>\n'
-    )
+    for page in ("index.html", "reasons.html"):  # `explain` prints addresses of reasons.html
+        (folder / page).write_text(
+            '<!doctype html><meta charset="utf-8"><title>kruise-probe</title>'
+            f'<script>location.replace("{newest}/{page}" + location.hash)</script><a href="{newest}/{page}">kruise-probe</a>\n'
+        )
     # With this language the search finds a Chinese word within a sentence, not only at its beginning.
     for name in versions:
         index = folder / name / "search.json"

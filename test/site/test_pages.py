@@ -15,6 +15,8 @@ from support.cases import cases
 from support.pages import ROOT
 from support.shell import run
 
+from kruise_probe.inspection.link import address_of
+
 DOCS = ROOT / "docs"
 PREFIX = "/kruise-probe"  # as on GitHub Pages
 PAGES = [str(each.relative_to(DOCS).with_suffix("")) for each in sorted(DOCS.rglob("*.md"))]
@@ -123,6 +125,13 @@ async def test_the_page_of_a_wrong_address_has_its_style_a_search_and_three_link
     assert all((site.folder / link.removeprefix(PREFIX + "/")).is_file() for link in links)
     await site.browser.evaluate("document.querySelector('article button').click()")
     await site.browser.until(f"{SEARCH}('input').length")
+
+
+async def test_the_address_of_a_reason_that_explain_prints_leads_to_it(site: Site) -> None:
+    path = urlsplit(address_of("NoPods")).path.removeprefix(PREFIX)
+    await site.browser.open(f"{site.url}{path}#nopods", DESKTOP)
+    await site.browser.until("document.querySelector('#nopods:target')")
+    assert await site.browser.evaluate("location.pathname") == f"{PREFIX}/{VERSIONS[0]}{path}"
 
 
 @cases("name others", english=("index", "zh/"), chinese=("zh/index", "index"))
