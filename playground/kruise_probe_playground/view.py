@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -106,11 +107,12 @@ def _pod_table(rows: Sequence[Sequence[Text]], *, checks: bool) -> Table:
     return table
 
 
-def _problem_lines(problems: Sequence[ProblemSummary]) -> Iterator[Text]:
+def _problem_lines(problems: Sequence[ProblemSummary]) -> Iterator[RenderableType]:
     for problem in problems:
         yield Text.assemble(("! ", "bold red"), (problem.text, "red"), overflow="fold")
         if problem.remedy:
-            yield Text(f"  -> {problem.remedy}", style="cyan", overflow="fold")
+            remedy = Text(f"-> {problem.remedy}", style="cyan", overflow="fold")
+            yield Padding(remedy, (0, 0, 0, 2))
 
 
 def pod_cells(row: PodRow, *, now: datetime) -> Iterator[tuple[Text, ...]]:

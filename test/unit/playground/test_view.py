@@ -71,7 +71,7 @@ def test_pods_stay_beside_many_problems_and_commands_and_all_of_it_scrolls(
     width: int, height: int
 ) -> None:
     problems = [
-        ProblemSummary(f"game#p{number} on game-0: the pod has no container mian", "correct it")
+        ProblemSummary(f"game#p{number} on game-0: the pod has no container mian", "correct " * 20)
         for number in range(8)
     ]
     pods = [pod(f"game-{number}") for number in range(20)]
@@ -83,6 +83,8 @@ def test_pods_stay_beside_many_problems_and_commands_and_all_of_it_scrolls(
     assert first[heading + 1].startswith("game-0")
     assert first[heading + 3].startswith("  lobby")
     assert first[0].startswith("! game#p0 on game-0")
+    remedy = first.index(next(line for line in first if line.startswith("  -> correct")))
+    assert first[remedy + 1].startswith("  correct")
     assert any(line.startswith("… ") and line.endswith(" more lines") for line in first)
     assert any(line.endswith("line 99") for line in first)
 
