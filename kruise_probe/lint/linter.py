@@ -156,7 +156,10 @@ def documents(source: Source) -> Iterator[Document]:
 
 _KUSTOMIZATIONS: Final = frozenset({"kustomization.yaml", "kustomization.yml"})
 _PLAIN_KUSTOMIZATION: Final = frozenset(
-    {"apiVersion", "kind", "metadata", "resources", "namespace", "namePrefix", "nameSuffix"}
+    {
+        *("apiVersion", "kind", "metadata", "resources", "namespace", "namePrefix", "nameSuffix"),
+        *("images", "replicas"),
+    }
 )
 """Fields of a kustomization that change neither labels nor containers."""
 _ELSEWHERE: Final = re.compile(r"^\.\.|://|\?")

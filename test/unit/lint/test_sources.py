@@ -143,7 +143,7 @@ def test_a_kustomization_that_changes_labels_hides_the_selectors(tmp_path: Path)
     name = "selector-of-no-pod.yaml"
     (tmp_path / name).write_text((BROKEN / name).read_text())
     kustomization = tmp_path / "kustomization.yaml"
-    kustomization.write_text(f"resources: [{name}]\n")
+    kustomization.write_text(f"resources: [{name}]\nimages: [{{name: web, newTag: a}}]\n")
     assert [each.rule for each in lint_paths(tmp_path).findings] == [Rule.NO_POD]
 
     kustomization.write_text(f"resources: [{name}]\ncommonLabels: {{team: a}}\n")
