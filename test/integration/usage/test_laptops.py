@@ -25,10 +25,12 @@ class Finder:
         if name in MISSING:
             raise ModuleNotFoundError(name)
 
-def opened(file, *args, really=builtins.open, **kwargs):
+really_open = builtins.open
+
+def opened(file, *args, **kwargs):
     if str(file).startswith("/proc"):
         raise FileNotFoundError(file)
-    return really(file, *args, **kwargs)
+    return really_open(file, *args, **kwargs)
 
 for name in MISSING & sys.modules.keys():
     del sys.modules[name]
@@ -46,6 +48,7 @@ class Proactor(asyncio.SelectorEventLoop):
 asyncio.DefaultEventLoopPolicy._loop_factory = Proactor
 sysconfig.get_config_vars()  # its file has the name of the platform
 sys.platform = "another"
+really_open(f"{__file__}.done", "w").close()
 """
 
 
@@ -74,5 +77,6 @@ async def test_a_command_runs_on_a_system_that_is_not_linux(
         folder=tmp_path,
     )
 
+    assert (tmp_path / "sitecustomize.py.done").exists()
     assert (ran.code, ran.err if name != "lint" else "") == (code, "")
     assert said in ran.out
