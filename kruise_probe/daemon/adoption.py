@@ -61,6 +61,7 @@ def adoption(
     delay_ends: float,
     grace_seconds: float,
     loop_now: float,
+    wall_now: float,
 ) -> Adoption:
     """How a probe begins with a container that runs.
 
@@ -74,9 +75,10 @@ def adoption(
         delay_ends: loop time of the end of the container's initial delay.
         grace_seconds: how long a state is kept without attempts.
         loop_now: current loop time.
+        wall_now: current wall time, in seconds since the epoch.
     """
     result = handover.result
-    same = result is not None and is_of_container(result, started_at)
+    same = result is not None and is_of_container(result, started_at, wall_now)
     replaced = had_container or (result is not None and not same)
     in_delay = delay_ends > loop_now
     long_break = daemon_start.loop_seconds >= handover.watched_until + grace_seconds

@@ -237,12 +237,13 @@ def recorded_in(
     return recorded
 
 
-def is_of_container(result: ContainerProbeState, started_at: float | None) -> bool:
-    """Whether `result` is of the container that started at `started_at` (seconds since the epoch).
+def is_of_container(result: ContainerProbeState, started_at: float | None, now: float) -> bool:
+    """Whether `result` is of the container that started at `started_at` (as `now`, in seconds since the epoch).
 
-    Wire times have whole seconds: a probe in the same second as the start counts as after it.
+    Wire times have whole seconds: a probe in the same second as the start counts as after it. A container that started in the
+    future is older than the last step of the clock.
     """
     probed_at = parse_time(result.last_probe_time)
     if not started_at or probed_at is None:
         return False
-    return int(started_at) <= probed_at.timestamp()
+    return int(started_at) <= probed_at.timestamp() or started_at > now

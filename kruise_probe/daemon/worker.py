@@ -348,6 +348,7 @@ class Worker:
             delay_ends=self._first_due(),
             grace_seconds=self._state.thresholds.grace_seconds,
             loop_now=self._loop.time(),
+            wall_now=self._context.now().timestamp(),
         )
         self._handover = NO_HANDOVER
         self._state.container_id = view.id

@@ -282,6 +282,16 @@ async def test_the_first_result_of_a_container_that_came_meanwhile_is_written(
     assert node.api.transitions() == ["Succeeded"]
 
 
+async def test_a_container_that_started_before_the_clock_was_set_back_keeps_its_state(
+    node: ScriptedNode,
+) -> None:
+    node.containers.start(age=-8 * 3600)
+    node.api.put(one(exec_probe(initial_delay_seconds=10)))
+    for _ in range(3):
+        await node.killed_daemon(15)
+    assert node.api.transitions() == ["Succeeded"]
+
+
 async def test_an_object_that_comes_after_the_start_is_not_read_back(node: ScriptedNode) -> None:
     """Its status may be old, as it was not updated while the object did not exist. It is probed at once instead."""
     node.containers.start(age=100)
