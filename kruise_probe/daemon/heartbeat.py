@@ -4,7 +4,8 @@ Results are stale for the manager after 60 s without a sign of life: a renewal, 
 not released at shutdown, so results do not become stale while the daemon is replaced. Its owner is the Node, so it is
 deleted with the Node.
 
-A daemon without entries has no results. It renews once, for `IDLE_LEASE_SECONDS`, and then waits for an entry.
+A daemon without entries has no results. It renews once, for `IDLE_LEASE_SECONDS`, and then waits for an entry. It renews as
+soon as there is one: until then, managers of earlier versions would not notice that it ends.
 
 The holder of the Lease is this process. A renewal is refused if somebody else wrote the Lease since the last one, so the
 daemon notices a second daemon with the name of its node, and renews all the same.
@@ -42,8 +43,6 @@ IDLE_LEASE_SECONDS: Final = 10 * 365 * 86_400
 """Duration of a Lease that is not renewed: `explain`, and managers of earlier versions, read when a Lease expires."""
 RENEW_SECONDS: Final = 20.0
 """Default and longest delay of a renewal after the last sign of life."""
-IDLE_CHECK_SECONDS: Final = 5.0
-"""How often a daemon that does not renew its Lease looks for an entry."""
 RETRY_SECONDS: Final = 2.0
 """Delay after a failure; up to twice as long, so that daemons do not retry together."""
 DEADLINE_SECONDS: Final = 8.0
@@ -76,13 +75,13 @@ class Heartbeat:
         self._now = now
         self._log = structlog.get_logger().bind(lease=str(self._key))
         self._failures = 0
-        # Loop times. Infinite while the node has entries.
-        self._idle_since = -math.inf
+        self._has_entries = asyncio.Event()
+        # Loop times.
         self._sign_at = -math.inf
         self._renewed_at = -math.inf
         self._holder = f"{node_name}_{secrets.token_hex(4)}"
-        self._version = ""
-        """resourceVersion of the Lease after our last renewal."""
+        self._lease = Lease(ObjectMeta())
+        """As the API server stored it; empty before the first renewal."""
         self._foreign_renewals: Counter[str] = Counter()
         self._owner: OwnerReference | None = None
         self._owner_retry_at = -math.inf
@@ -94,9 +93,9 @@ class Heartbeat:
         garbage-collected however often it is renewed.
         """
         if newest is not None and newest.spec.pod_probes:
-            self._idle_since = math.inf
-        elif self._idle_since == math.inf:
-            self._idle_since = loop_time()
+            self._has_entries.set()
+        else:
+            self._has_entries.clear()
         if newest is None:
             return
         for owner in newest.metadata.owner_references:
@@ -128,8 +127,9 @@ class Heartbeat:
     async def run(self) -> None:
         """Renew until cancelled; retry a failure after `RETRY_SECONDS` to twice that."""
         while True:
-            wait = self._seconds_left()
-            if wait > CLOCK_SLACK_SECONDS:
+            if self._lease.spec.lease_duration_seconds == IDLE_LEASE_SECONDS:
+                await self._has_entries.wait()
+            elif (wait := self._seconds_left()) > CLOCK_SLACK_SECONDS:
                 await asyncio.sleep(wait)
                 continue
             # The time of the request, so that slow responses do not add up.
@@ -147,9 +147,7 @@ class Heartbeat:
                 self._failures = 0
 
     def _seconds_left(self) -> float:
-        """Seconds until the next renewal, or until `_idle_since` is read again."""
-        if self._renewed_at > self._idle_since:
-            return IDLE_CHECK_SECONDS
+        """Seconds until the next renewal."""
         sign_at = max(self._sign_at, self._renewed_at)
         due = min(sign_at + self._renew_seconds, self._renewed_at + 2 * self._renew_seconds)
         return due - loop_time()
@@ -187,17 +185,16 @@ class Heartbeat:
         except Conflict:
             lease = await self._send_patch({})
             self._record_foreign_renewal(lease)
-            self._version = lease.resource_version
+            self._lease = lease
             await self._send(owner)
 
     async def _send(self, owner: OwnerReference | None) -> None:
         metadata: dict[str, object] = {}
         if owner is not None:
             metadata["ownerReferences"] = [owner]
-        if self._version:
-            metadata["resourceVersion"] = self._version
-        lease = await self._send_patch({"metadata": metadata, "spec": self._spec()})
-        self._version = lease.resource_version
+        if self._lease.resource_version:
+            metadata["resourceVersion"] = self._lease.resource_version
+        self._lease = await self._send_patch({"metadata": metadata, "spec": self._spec()})
 
     async def _send_patch(self, patch: dict[str, object]) -> Lease:
         """Patch the Lease, and return it. The daemon may not read it; an empty patch changes nothing."""
@@ -224,11 +221,10 @@ class Heartbeat:
             name=self._key.name, namespace=self._key.namespace, owner_references=owners
         )
         body = LEASES.encode(metadata=metadata, spec=self._spec())
-        lease = await self._client.create(LEASES, body, namespace=self._key.namespace)
-        self._version = lease.resource_version
+        self._lease = await self._client.create(LEASES, body, namespace=self._key.namespace)
 
     def _spec(self) -> LeaseSpec:
-        has_entries = self._idle_since == math.inf
+        has_entries = self._has_entries.is_set()
         return LeaseSpec(
             holder_identity=self._holder,
             lease_duration_seconds=LEASE_SECONDS if has_entries else IDLE_LEASE_SECONDS,

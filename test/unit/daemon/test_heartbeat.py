@@ -58,18 +58,20 @@ async def test_without_entries_the_lease_is_renewed_once_for_years(node: Scripte
         assert node.api.lease["spec"]["leaseDurationSeconds"] > 10**8
         assert len(node.api.lease_writes) == 3
         node.api.put(one(exec_probe()))
-        await asyncio.sleep(5.1)
+        await asyncio.sleep(0.1)
         assert node.api.lease["spec"]["leaseDurationSeconds"] == 60
 
 
-async def test_entries_that_come_and_go_cause_no_more_renewals(node: ScriptedNode) -> None:
+async def test_entries_that_come_and_go_cause_two_renewals_in_twenty_seconds(
+    node: ScriptedNode,
+) -> None:
     async with node.daemon():
         for _ in range(600):
             node.api.put(NodePodProbeSpec())
             await asyncio.sleep(0.5)
             node.api.put(one(exec_probe()))
             await asyncio.sleep(0.5)
-    assert len(node.api.lease_writes) <= 30
+    assert len(node.api.lease_writes) <= 60
 
 
 async def test_a_write_of_the_status_delays_a_renewal(node: ScriptedNode) -> None:
