@@ -1,4 +1,7 @@
-"""Random kills of a real API server, etcd and manager while objects change; the end state is computed from the objects."""
+"""Random kills of a real API server, etcd and manager while objects change; the end state is computed from the objects.
+
+Daemons are never killed, so no result is ever stale.
+"""
 
 import asyncio
 import signal
@@ -9,7 +12,9 @@ from random import Random
 from typing import NamedTuple
 
 from soak.forms import forms
+from soak.stale import Heartbeats, nothing_is_stale
 from support import programs
+from support.background import background
 from support.control_plane import ControlPlane, staged
 from support.hollow import (
     ANNOTATION,
@@ -262,16 +267,19 @@ async def test_chaos(
     async with staged(control_plane, "chaos") as stage:
         chaos = Chaos(control_plane, stage, scale, seed, tmp_path)
         await stage.hollow.add_nodes(scale.nodes)
+        client = stage.api.client
+        heartbeats = Heartbeats(client, map(node_name, range(scale.nodes)))
         await stage.hollow.add_marker(probe("first"), name="alpha")
         await stage.hollow.add_pods(scale.pods, nodes=scale.nodes)
         await chaos.start_manager()
         try:
-            await until_over(chaos, seed)
-            print_line(
-                f"{chaos.edits} edits; {len(chaos.faults)} faults: {', '.join(chaos.faults[:60])}"
-            )
-            assert_not_ended_by_itself(chaos)
-            await converged(chaos)
+            async with background(heartbeats.run()), nothing_is_stale(client, "chaos"):
+                await until_over(chaos, seed)
+                print_line(
+                    f"{chaos.edits} edits; {len(chaos.faults)} faults: {', '.join(chaos.faults[:60])}"
+                )
+                assert_not_ended_by_itself(chaos)
+                await converged(chaos)
         except (AssertionError, ExceptionGroup) as error:
             assert chaos.manager
             error.add_note(f"the end of the manager's log:\n{chaos.manager.tail()}")

@@ -44,7 +44,7 @@ def victim(number: int) -> Object:
 
 
 def victims_marker() -> Object:
-    """Two probes, each with a label that is `up` or `down`."""
+    """Two probes, each with a condition, and a label that is `up` or `down`."""
     handlers: dict[str, Object] = {
         "exec": {"exec": {"command": ["test", "-f", "/tmp/www/ok"]}},
         "http": {"httpGet": {"port": 8080, "path": "/ok"}},
@@ -57,7 +57,7 @@ def victims_marker() -> Object:
             {"state": "Failed", "labels": {label: "down"}},
         ]
         fields = {**handler, "periodSeconds": PERIODS[name], "timeoutSeconds": 5}
-        probes.append(hollow.probe(name, probe=fields, podConditionType=None, markerPolicy=policy))
+        probes.append(hollow.probe(name, probe=fields, podConditionType=label, markerPolicy=policy))
     return hollow.marker_object(*probes, name="victims", app="victim")
 
 

@@ -1,7 +1,7 @@
 """Hollow nodes and pods: objects without processes, and daemons that write results without probes.
 
-They work on any API server. Pods have addresses of 127.0.0.0/8. A hollow daemon writes what a real one writes: the
-whole status of its NodePodProbe, and its Lease.
+They work on any API server. Pods have addresses of 127.0.0.0/8. A hollow daemon writes the whole status of its NodePodProbe, as
+a real one does, but no Lease: `soak/stale.py` renews those.
 """
 
 import asyncio
