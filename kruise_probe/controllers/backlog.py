@@ -52,7 +52,7 @@ class Backlog:
     """First in, first out in each namespace."""
 
     def __init__(self) -> None:
-        self._waiting: Turns[NamespacedName | EndOfPods, Visit] = Turns()
+        self._waiting = Turns[NamespacedName | EndOfPods, Visit]()
 
     def __contains__(self, namespace: str) -> bool:
         return namespace in self._waiting
@@ -61,7 +61,8 @@ class Backlog:
         """Add a pod. One that waits already keeps its place."""
         waiting = self._waiting.get(pod.namespace)
         if waiting is not None and pod in waiting:
-            waiting[pod] = waiting[pod].and_also(visit)
+            earlier = waiting[pod]
+            waiting[pod] = earlier.and_also(visit)
         else:
             self._waiting.push(pod.namespace, pod, visit)
 
@@ -86,5 +87,6 @@ class Backlog:
             yield self._waiting.pop_first(namespace)
 
     def _remove(self, namespace: str, waiting: NamespacedName | EndOfPods) -> None:
-        if waiting in self._waiting.get(namespace, {}):
+        of_namespace = self._waiting.get(namespace)
+        if of_namespace is not None and waiting in of_namespace:
             self._waiting.take(namespace, waiting)

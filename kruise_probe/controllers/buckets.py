@@ -24,10 +24,13 @@ class Buckets(Generic[K, V]):
         return self._values.get(key, ())
 
     def add(self, key: K, value: V) -> None:
-        self._values.setdefault(key, {})[value] = None
+        values = self._values.setdefault(key, {})
+        values[value] = None
 
     def discard(self, key: K, value: V) -> None:
-        values = self._values.get(key, {})
+        values = self._values.get(key)
+        if values is None:
+            return
         values.pop(value, None)
         if not values:
-            self._values.pop(key, None)
+            del self._values[key]

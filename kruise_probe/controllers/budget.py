@@ -22,7 +22,7 @@ from operator import attrgetter, itemgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from kruise_probe.api.node_pod_probe import MAX_OBJECT_BYTES, PodProbe, stored_bytes
 from kruise_probe.api.v1alpha1 import ContainerProbe
@@ -123,7 +123,8 @@ def pod_probes(groups: Iterable[Group]) -> PodProbes:
     for group in groups:
         probes += group.probes  # the same object if there is one group
     sizes = [group.size_bytes for group in groups]
-    return PodProbes(groups, probes, sum(sizes), min(sizes, default=0))
+    smallest = min(sizes, default=0)
+    return PodProbes(groups, probes, sum(sizes), smallest)
 
 
 def pod_part(
@@ -132,20 +133,24 @@ def pod_part(
     fixed: tuple[ContainerProbe, ...],
 ) -> PodPart:
     names = len(entry.name) + len(entry.namespace)
-    in_spec = _EMPTY_POD_BYTES + names + len(entry.uid) + len(entry.ip)
+    identity = len(entry.uid) + len(entry.ip)
+    in_spec = _EMPTY_POD_BYTES + names + identity
     in_status = POD_STATUS_BYTES + names
     return PodPart(entry, of_template, fixed, in_spec + in_status)
 
 
 def entry_bytes(entry: PodProbe) -> int:
     """The size of an entry in spec and status."""
-    return pod_part(entry, NO_PROBES, ()).own_bytes + _bytes_of(entry.probes)
+    without_probes = pod_part(entry, NO_PROBES, ())
+    return without_probes.own_bytes + _bytes_of(entry.probes)
 
 
 def _bytes_of(probes: Iterable[ContainerProbe]) -> int:
     size = 0
     for probe in probes:
-        size += stored_bytes(probe) + 1 + STATE_BYTES + stored_bytes(probe.name)
+        in_spec = stored_bytes(probe) + 1
+        in_status = STATE_BYTES + stored_bytes(probe.name)
+        size += in_spec + in_status
     return size
 
 
@@ -161,10 +166,12 @@ def fit_steps(
     left_bytes = limit_bytes - RESERVED_BYTES
     for entry in others:
         left_bytes -= entry_bytes(entry)
+    wanted_bytes = 0
     for part in parts:
         left_bytes -= _fixed_bytes(part)
+        wanted_bytes += part.size_bytes
     entries = [*others]
-    if sum(part.size_bytes for part in parts) <= left_bytes:
+    if wanted_bytes <= left_bytes:
         entries += [part.entry for part in parts]
         return FittedSpec(in_order(entries))
     kept = yield from divide(parts, left_bytes)
@@ -172,12 +179,14 @@ def fit_steps(
     shared: dict[frozenset[str], frozenset[str]] = {}
     left_out = 0
     for number, part in enumerate(parts, start=1):
-        entry, dropped = _kept_entry(part, kept.get(part.entry.uid, ()))
+        kept_markers = kept.get(part.entry.uid, ())
+        entry, dropped = _kept_entry(part, kept_markers)
         if entry.probes:
             entries.append(entry)
         if dropped:
             no_room[entry.uid] = shared.setdefault(dropped, dropped)
-            left_out += len(part.entry.probes) - len(entry.probes)
+            wanted = len(part.entry.probes)
+            left_out += wanted - len(entry.probes)
         if number % PODS_PER_STEP == 0:
             yield
     return FittedSpec(in_order(entries), no_room, left_out)
@@ -202,14 +211,15 @@ def _kept_entry(part: PodPart, kept: Collection[str]) -> tuple[PodProbe, frozens
     if len(kept) == len(groups):
         return part.entry, frozenset()
     probes: list[ContainerProbe] = []
-    dropped: list[str] = []
+    dropped = []
     for group in groups:
         if group.marker in kept:
             probes += group.probes
         else:
             dropped.append(group.marker)
     probes += part.fixed
-    entry = msgspec.structs.replace(part.entry, probes=tuple(probes))
+    kept_probes = tuple(probes)
+    entry = replace(part.entry, probes=kept_probes)
     return entry, frozenset(dropped)
 
 
@@ -236,12 +246,14 @@ def divide(parts: Iterable[PodPart], budget_bytes: int) -> Steps[Kept]:
     namespaces: dict[str, list[PodPart]] = defaultdict(list)
     smallest = budget_bytes
     for part in parts:
-        if part.of_template.groups:
+        template = part.of_template
+        if template.groups:
             namespaces[part.entry.namespace].append(part)
-            smallest = min(smallest, part.of_template.smallest_bytes)
+            smallest = min(smallest, template.smallest_bytes)
     left = budget_bytes
     kept: Kept = {}
-    turns = merge(*map(_turns_of_namespace, namespaces.values()), key=_by_turn)
+    of_namespaces = map(_turns_of_namespace, namespaces.values())
+    turns = merge(*of_namespaces, key=_by_turn)
     for number, turn in enumerate(turns, start=1):
         if left < smallest:
             break
@@ -249,7 +261,8 @@ def divide(parts: Iterable[PodPart], budget_bytes: int) -> Steps[Kept]:
         if turn.uid not in kept:
             size += turn.part.own_bytes
         if size <= left:
-            kept.setdefault(turn.uid, set()).add(turn.group.marker)
+            markers = kept.setdefault(turn.uid, set())
+            markers.add(turn.group.marker)
             left -= size
         if number % GROUPS_PER_STEP == 0:
             yield
@@ -258,16 +271,18 @@ def divide(parts: Iterable[PodPart], budget_bytes: int) -> Steps[Kept]:
 
 def _turns_of_namespace(parts: Iterable[PodPart]) -> Iterator[_Turn]:
     end = 0
-    for turn in merge(*map(_turns_of_pod, parts), key=_by_turn):
+    of_pods = map(_turns_of_pod, parts)
+    for turn in merge(*of_pods, key=_by_turn):
         end += turn.size_bytes
         yield turn._replace(end_bytes=end)
 
 
 def _turns_of_pod(part: PodPart) -> Iterator[_Turn]:
+    uid = part.entry.uid
     end = 0
     for group in part.of_template.groups:
         size = group.size_bytes
         if not end:
             size += part.own_bytes
         end += size
-        yield _Turn(end, group.order, part.entry.uid, size, part, group)
+        yield _Turn(end, group.order, uid, size, part, group)

@@ -41,13 +41,16 @@ def verdict_of(state: ContainerProbeState | None) -> tuple[bool, str]:
     """
     if state is None:
         return False, ""
-    reason = (state.message or "").partition(":")[0]
-    if state.state == ProbeState.FAILED and reason == EXEC_STUCK:
-        return False, EXEC_STUCK
-    if state.state in (ProbeState.SUCCEEDED, ProbeState.FAILED):
+    message = state.message or ""
+    cause, _, _ = message.partition(":")
+    if state.state == ProbeState.SUCCEEDED:
         return True, ""
-    if state.state == ProbeState.UNKNOWN and reason in CAUSES:
-        return False, reason
+    if state.state == ProbeState.FAILED:
+        if cause == EXEC_STUCK:
+            return False, EXEC_STUCK
+        return True, ""
+    if state.state == ProbeState.UNKNOWN and cause in CAUSES:
+        return False, cause
     return False, ""
 
 

@@ -48,9 +48,9 @@ class Claim(NamedTuple):
     condition_type: str
     wanted: Mapping[str, Wanted]
     paused: bool
-    keeps_when_stale: bool = False
-    runs_while_terminating: bool = False
-    exclusive: Exclusivity | None = None
+    keeps_when_stale: bool
+    runs_while_terminating: bool
+    exclusive: Exclusivity | None
 
     @property
     def keys(self) -> Iterable[Mark]:
@@ -59,23 +59,28 @@ class Claim(NamedTuple):
     @property
     def group_label(self) -> str:
         """The label whose value decides to which group of an exclusive probe a pod belongs; empty for one group."""
-        return self.exclusive.group_label if self.exclusive is not None else ""
+        if self.exclusive is None:
+            return ""
+        return self.exclusive.group_label
+
+    @property
+    def has_epochs(self) -> bool:
+        if self.exclusive is None:
+            return False
+        return self.exclusive.has_epochs
 
     def may_write(self, mark: Mark, value: str | None) -> bool:
         """Whether the claim may set the key to `value` in any state. A value from a message may be any."""
-        values = self._values_of(mark)
-        return value in values or any(map(_is_from_message, values))
+        if value in self._values_of(mark):
+            return True
+        return self.is_from_message(mark)
 
     def is_from_message(self, mark: Mark) -> bool:
         """Whether the key has a value from the message in any state."""
-        return any(map(_is_from_message, self._values_of(mark)))
+        return any(isinstance(value, FromMessage) for value in self._values_of(mark))
 
     def _values_of(self, mark: Mark) -> list[MarkValue]:
         return [wanted.get(mark) for wanted in self.wanted.values()]
-
-
-def _is_from_message(value: MarkValue) -> bool:
-    return isinstance(value, FromMessage)
 
 
 class ClaimConflict(NamedTuple):
@@ -88,10 +93,9 @@ class ClaimConflict(NamedTuple):
     owner_probe: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.mark.kind} {self.mark.name!r} of probe {self.probe!r} belongs to probe {self.owner_probe!r} "
-            f"of PodProbeMarker {self.owner}"
-        )
+        what = f"{self.mark.kind} {self.mark.name!r} of probe {self.probe!r}"
+        owner = f"probe {self.owner_probe!r} of PodProbeMarker {self.owner}"
+        return f"{what} belongs to {owner}"
 
 
 _Serials = tuple[int, ...]
@@ -110,9 +114,9 @@ class Claims(NamedTuple):
     claims: tuple[Claim, ...]
     containers: frozenset[str]
     owners: Mapping[Mark, Claim]
-    exclusive: tuple[Claim, ...] = ()
-    groups: frozenset[Mark] = NOTHING_OWNED
-    markers: _Serials = ()
+    exclusive: tuple[Claim, ...]
+    groups: frozenset[Mark]
+    markers: _Serials
 
     def on(self, pod: Pod) -> "Claims":
         """The claims whose container exists in `pod`; the others are never probed.
@@ -123,16 +127,20 @@ class Claims(NamedTuple):
         absent = self.containers - present
         if not absent:
             return self
-        return _partial_claims.find((self.markers, absent), self._without)
+        key = (self.markers, absent)
+        return _partial_claims.find(key, self._without)
 
-    def _without(self, key: tuple[_Serials, frozenset[str]]) -> "Claims":
+    def _without(self, key: "_PartialKey") -> "Claims":
         _, absent = key
-        return _resolved([claim for claim in self.claims if claim.container not in absent])
+        here = [claim for claim in self.claims if claim.container not in absent]
+        return _resolved(here)
 
     def is_from_message(self, mark: Mark) -> bool:
         """Whether the owner of the key takes its value from the message in any state."""
         owner = self.owners.get(mark)
-        return owner is not None and owner.is_from_message(mark)
+        if owner is None:
+            return False
+        return owner.is_from_message(mark)
 
 
 def _size(serials: _Serials, claims: Claims) -> int:
@@ -142,8 +150,8 @@ def _size(serials: _Serials, claims: Claims) -> int:
     for claim in claims.claims:
         size += CLAIM_BYTES
         for wanted in claim.wanted.values():
-            size += VALUE_BYTES * len(wanted)
-            size += sum(map(_value_bytes, wanted.values()))
+            for value in wanted.values():
+                size += VALUE_BYTES + _value_bytes(value)
     return size
 
 
@@ -152,11 +160,12 @@ def _value_bytes(value: MarkValue) -> int:
         return 0
     if isinstance(value, str):
         return WIDEST_CHARACTER * len(value)
-    texts = len(value.pattern) + len(value.static or "")
-    return VALUE_BYTES + WIDEST_CHARACTER * texts
+    static = value.static or ""
+    characters = len(value.pattern) + len(static)
+    return VALUE_BYTES + WIDEST_CHARACTER * characters
 
 
-def _partial_size(key: tuple[_Serials, frozenset[str]], claims: Claims) -> int:
+def _partial_size(key: "_PartialKey", claims: Claims) -> int:
     serials, absent = key
     return _size(serials, claims) + sizes_of(absent)
 
@@ -164,7 +173,10 @@ def _partial_size(key: tuple[_Serials, frozenset[str]], claims: Claims) -> int:
 _claims = Cache[_Serials, Claims](_size)
 """One entry for each set of markers that select a pod together."""
 
-_partial_claims = Cache[tuple[_Serials, frozenset[str]], Claims](_partial_size)
+_PartialKey = tuple[_Serials, frozenset[str]]
+"""The markers, and the containers that the pod lacks."""
+
+_partial_claims = Cache[_PartialKey, Claims](_partial_size)
 """The same for pods without some containers."""
 
 
@@ -173,7 +185,8 @@ def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
 
     A marker that a limit leaves out claims at most its condition types, which report it; see `limits.select`.
     """
-    serials = tuple([marker.serial for marker in markers if not marker.deleting])
+    live = [marker.serial for marker in markers if not marker.deleting]
+    serials = tuple(live)
 
     def together(_: _Serials) -> Claims:
         selection = select(markers)
@@ -181,7 +194,8 @@ def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
         for marker in selection.considered:
             contenders += _claims_by(marker)
         for marker in selection.reported:
-            contenders += map(_without_keys, _claims_by(marker))
+            for claim in _claims_by(marker):
+                contenders.append(_without_keys(claim))
         return _resolved(contenders, serials)
 
     return _claims.find(serials, together)
@@ -190,12 +204,16 @@ def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
 def _own_claims(marker: CompiledMarker) -> Claims:
     """The claims of a marker alone, also while it is being deleted."""
     serials = (marker.serial,)
-    return _claims.find(serials, lambda _: _resolved(_claims_by(marker), serials))
+
+    def alone(_: _Serials) -> Claims:
+        return _resolved(_claims_by(marker), serials)
+
+    return _claims.find(serials, alone)
 
 
 def _claims_by(marker: CompiledMarker) -> list[Claim]:
     """What the probes of a marker claim, whatever others own."""
-    claims: list[Claim] = []
+    claims = []
     for probe in marker.probes:
         claim = Claim(
             probe.name,
@@ -216,10 +234,10 @@ def _resolved(contenders: Iterable[Claim], markers: _Serials = ()) -> Claims:
 
     Patterns are matched in this order, up to `MAX_INSTRUCTIONS`, so that the time for one pod is bounded.
     """
-    claims: list[Claim] = []
+    claims = []
     owners: dict[Mark, Claim] = {}
-    exclusive: list[Claim] = []
-    groups: set[Mark] = set()
+    exclusive = []
+    groups = set()
     instructions_left = MAX_INSTRUCTIONS
     for contender in contenders:
         claim = _without_names_of(owners, contender)
@@ -231,13 +249,15 @@ def _resolved(contenders: Iterable[Claim], markers: _Serials = ()) -> Claims:
         claims.append(claim)
         owners |= dict.fromkeys(claim.keys, claim)
         if claim.condition_type:
-            owners[Mark("conditions", claim.condition_type)] = claim
+            condition = Mark("conditions", claim.condition_type)
+            owners[condition] = claim
         if claim.exclusive is not None:
             exclusive.append(claim)
             groups.add(Mark("labels", claim.group_label))
+    containers = [claim.container for claim in claims]
     return Claims(
         tuple(claims),
-        frozenset([claim.container for claim in claims]),
+        frozenset(containers),
         owners,
         tuple(exclusive),
         frozenset(groups),
@@ -247,11 +267,12 @@ def _resolved(contenders: Iterable[Claim], markers: _Serials = ()) -> Claims:
 
 def _without_names_of(owners: Mapping[Mark, Claim], claim: Claim) -> Claim:
     """The claim without the condition type and the keys that others own."""
-    if Mark("conditions", claim.condition_type) in owners:
+    condition = Mark("conditions", claim.condition_type)
+    if condition in owners:
         claim = claim._replace(condition_type="")
     if owners.keys().isdisjoint(claim.keys):
         return claim
-    wanted: dict[str, Wanted] = {}
+    wanted = {}
     for state, values in claim.wanted.items():
         free = {**values}
         for mark in owners.keys() & values.keys():
@@ -267,7 +288,7 @@ def _without_keys(claim: Claim) -> Claim:
 
 def _without_patterns(claim: Claim) -> Claim:
     """The claim of a pod whose patterns exceed the limit: it keeps its keys, with their static values."""
-    wanted: dict[str, Wanted] = {}
+    wanted = {}
     for state, values in claim.wanted.items():
         static = {**values}
         for mark, value in values.items():
@@ -279,24 +300,30 @@ def _without_patterns(claim: Claim) -> Claim:
 
 def _instructions(claim: Claim) -> int:
     """The size of all patterns that are matched in one state, the largest of all states."""
-    sizes: list[int] = []
+    largest = 0
     for wanted in claim.wanted.values():
-        patterns = [value for value in wanted.values() if isinstance(value, FromMessage)]
-        sizes.append(sum(pattern.instructions for pattern in patterns))
-    return max(sizes)
+        instructions = 0
+        for value in wanted.values():
+            if isinstance(value, FromMessage):
+                instructions += value.instructions
+        largest = max(largest, instructions)
+    return largest
 
 
 def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[ClaimConflict]:
     """The marks that probes of `marker` claim and other probes own."""
-    conflicts: list[ClaimConflict] = []
+    key = marker.key
+    conflicts = []
     for probe in marker.probes:
         for mark in probe.marks:
             claim = claims.owners.get(mark)
-            if claim is None or claim.name == probe.name:
+            if claim is None:
+                continue
+            if claim.name == probe.name:
                 continue
             owner = ProbeName.parse(claim.name)
-            owner_key = NamespacedName(marker.key.namespace, owner.marker)
-            conflict = ClaimConflict(marker.key, probe.probe, mark, owner_key, owner.probe)
+            owner_key = NamespacedName(key.namespace, owner.marker)
+            conflict = ClaimConflict(key, probe.probe, mark, owner_key, owner.probe)
             conflicts.append(conflict)
     return conflicts
 
@@ -306,8 +333,8 @@ def marks_of(pod: Pod, marker: CompiledMarker) -> Owned:
 
     Somebody may have emptied `managedFields`.
     """
-    owned = pod.owned & marker.marks
-    return unowned_marks(pod, marker).union(filter(pod.has, owned))
+    owned = filter(pod.has, pod.owned & marker.marks)
+    return unowned_marks(pod, marker).union(owned)
 
 
 def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:
@@ -317,9 +344,11 @@ def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:
     if not found:  # the common case
         return NOTHING_OWNED
     owners = _own_claims(marker).owners
-    unowned: set[Mark] = set()
+    unowned = set()
     for mark in found:
-        if mark.field == "conditions" or owners[mark].may_write(mark, pod.value_of(mark)):
+        is_condition = mark.field == "conditions"
+        value = pod.value_of(mark)
+        if is_condition or owners[mark].may_write(mark, value):
             unowned.add(mark)
     return frozenset(unowned)
 
@@ -335,13 +364,16 @@ class StaleMarks:
     def __init__(self, pod: Pod, claims: Claims) -> None:
         accepted = {*claims.owners}
         for condition in pod.conditions:
-            is_kept = condition.type in pod.readiness_gates
-            if is_kept and condition.reason == REASON_PROBE_REMOVED:
-                accepted.add(Mark("conditions", condition.type))
+            is_removed = condition.reason == REASON_PROBE_REMOVED
+            if is_removed and condition.type in pod.readiness_gates:
+                mark = Mark("conditions", condition.type)
+                accepted.add(mark)
+        owned = filter(pod.has, pod.owned - accepted)
+        unowned = pod.marks - pod.owned - pod.owned_by_others
         self._pod = pod
         self._accepted = accepted
-        self._owned = frozenset(filter(pod.has, pod.owned - accepted))
-        self._unowned = pod.marks - pod.owned - pod.owned_by_others - accepted
+        self._owned = frozenset(owned)
+        self._unowned = unowned - accepted
 
     def has_any_of(self, marker: CompiledMarker) -> bool:
         """Whether `marker` names any of them."""
@@ -351,4 +383,5 @@ class StaleMarks:
             return True
         if self._unowned.isdisjoint(marker.marks):
             return False
-        return not self._accepted.issuperset(unowned_marks(self._pod, marker))
+        unowned = unowned_marks(self._pod, marker)
+        return not self._accepted.issuperset(unowned)

@@ -9,11 +9,13 @@ from itertools import count
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from kruise_probe.api.caches import STRING_BYTES, Cache
 from kruise_probe.api.extraction import FromMessage, MarkValue, PatternBudget
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.names import ProbeName
 from kruise_probe.api.node_pod_probe import stored_bytes
 from kruise_probe.api.pods import Container, Mark, Pod
 from kruise_probe.api.probe import GRPCAction, HTTPGetAction, ProbeAction, TCPSocketAction
@@ -44,11 +46,16 @@ Wanted = Mapping[Mark, MarkValue]
 """The labels and annotations of a pod in one state of a probe; None for keys that must be absent."""
 
 
+def key_of_marker(namespace: str, probe: str) -> NamespacedName:
+    """The key of the marker of a probe with this name, `<marker>#<probe>`."""
+    return NamespacedName(namespace, ProbeName.parse(probe).marker)
+
+
 class Exclusivity(NamedTuple):
     """One pod of a group carries the marks of Succeeded; see `roles`. `group_label` is empty for one group of all pods."""
 
     group_label: str
-    has_epochs: bool = False
+    has_epochs: bool
 
 
 class CompiledProbe(NamedTuple):
@@ -92,9 +99,10 @@ class CompiledProbe(NamedTuple):
     def wanted(self) -> Mapping[str, Wanted]:
         """By state all keys of the policies: with the state's value, or None. Not kept: it is many times larger."""
         keys = [mark for mark in self.marks if mark.field != "conditions"]
-        wanted: dict[str, Wanted] = {}
+        wanted = {}
         for state, values in self.policies.items():
-            wanted[state] = {mark: values.get(mark) for mark in keys}
+            of_state = {mark: values.get(mark) for mark in keys}
+            wanted[state] = of_state
         return wanted
 
     def on(self, container: Container) -> ContainerProbe:
@@ -106,7 +114,9 @@ class CompiledProbe(NamedTuple):
 
     def hash_on(self, pod: Pod) -> str:
         """The hash of the probe on this pod, as the daemon reports it with a result."""
-        number = self._port_number(pod.container(self.container)) if self.port_name else None
+        if not self.port_name:  # the common case
+            return self.hash
+        number = self._port_number(pod.container(self.container))
         if number is None:
             return self.hash
         key = (self.hash, number)
@@ -147,14 +157,14 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     keys: int
     paused: bool
     label_keys: frozenset[str]
-    with_criteria: tuple[CompiledProbe, ...] = ()
+    with_criteria: tuple[CompiledProbe, ...]
     serial: int = msgspec.field(default_factory=_next_serial)
 
     @property
     def pod_view(self) -> object:
         """All that decides what is written to pods: equal for an edit of period, initial delay and thresholds only."""
-        probes: list[object] = []
-        sizes: list[int] = []
+        probes = []
+        sizes = []
         for probe in self.probes:
             view = (
                 probe.name,
@@ -202,6 +212,7 @@ def compile_marker(
     `pruned_fields` are those of `v1alpha1.CRITERIA` that the CRD of NodePodProbes drops.
     """
     spec = marker.spec
+    metadata = marker.metadata
     found = marker_errors(spec, allowed_labels=allowed_labels)
     errors = [error for error in found if error.reason not in CEL_BOUNDS]
     invalid = _Invalid(errors)
@@ -209,22 +220,30 @@ def compile_marker(
     if not invalid.has_below("spec.selector"):
         selector = compile_selector(spec.selector)
     probes = _probes(marker, invalid, pruned_fields)
-    groups = {probe.exclusive.group_label for probe in probes if probe.exclusive is not None}
+    marks: set[Mark] = set()
+    label_keys = set(selector.keys)
+    entry_bytes = 0
+    for probe in probes:
+        marks.update(probe.marks)
+        entry_bytes += probe.entry_bytes
+        if probe.exclusive is not None and probe.exclusive.group_label:
+            label_keys.add(probe.exclusive.group_label)
+    with_criteria = [probe for probe in probes if probe.container_probe.criteria]
     return CompiledMarker(
         key=marker.key,
-        generation=marker.metadata.generation or 0,
-        order=(marker.metadata.creation_timestamp or "", marker.key),
+        generation=metadata.generation or 0,
+        order=(metadata.creation_timestamp or "", marker.key),
         deleting=marker.deleting,
         selector=selector,
         probes=probes,
         errors=tuple(first_errors(errors)),
-        marks=frozenset[Mark]().union(*[probe.marks for probe in probes]),
+        marks=frozenset(marks),
         fields_without_effect=fields_without_effect(spec),
-        entry_bytes=sum(probe.entry_bytes for probe in probes),
+        entry_bytes=entry_bytes,
         keys=mentioned_keys(spec.probes),
         paused=marker.paused,
-        label_keys=selector.keys | groups - {""},
-        with_criteria=tuple([probe for probe in probes if probe.container_probe.criteria]),
+        label_keys=frozenset(label_keys),
+        with_criteria=tuple(with_criteria),
     )
 
 
@@ -247,14 +266,17 @@ def _probes(
     pruned_fields: Collection[str],
 ) -> tuple[CompiledProbe, ...]:
     """The valid probes, in order."""
-    probes: list[CompiledProbe] = []
+    probes = []
     for index, written in enumerate(marker.spec.probes):
         path = f"spec.probes[{index}]"
         probe = clamp_timeout(written)
-        if invalid.has_any(path, _NEEDED) or any(probe.errors()):
+        if invalid.has_any(path, _NEEDED):
+            continue
+        if any(probe.errors()):
             continue
         compiled = _compiled(marker.metadata.name, probe, path, invalid)
-        if not set(compiled.container_probe.criteria).isdisjoint(pruned_fields):
+        criteria = set(compiled.container_probe.criteria)
+        if not criteria.isdisjoint(pruned_fields):
             compiled = compiled._replace(is_pruned=True)
         probes.append(compiled)
     return tuple(probes)
@@ -290,7 +312,8 @@ def _compiled(
 def _exclusivity(probe: PodContainerProbe) -> Exclusivity | None:
     if probe.exclusive is None:
         return None
-    return Exclusivity(probe.exclusive.group_by_label or "", probe.epoch is not None)
+    group_label = probe.exclusive.group_by_label or ""
+    return Exclusivity(group_label, has_epochs=probe.epoch is not None)
 
 
 def _policies(
@@ -299,21 +322,24 @@ def _policies(
     invalid: _Invalid,
 ) -> Mapping[str, Wanted]:
     """The values of each policy, by state; Succeeded and Failed have one, which may be empty."""
-    policies: dict[str, Wanted] = {}
-    policies[ProbeState.SUCCEEDED] = {}
-    policies[ProbeState.FAILED] = {}
+    policies: dict[str, Wanted] = {ProbeState.SUCCEEDED: {}, ProbeState.FAILED: {}}
     for number, policy in enumerate(probe.marker_policy):
         policy_path = f"{path}.markerPolicy[{number}]"
-        if not invalid.has_any(policy_path, ("", ".state")):
-            policies[policy.state] = _values(policy, policy_path, invalid)
+        if invalid.has_any(policy_path, ("", ".state")):
+            continue
+        policies[policy.state] = _values(policy, policy_path, invalid)
     return policies
 
 
 def _marks(policies: Mapping[str, Wanted], condition_type: str) -> tuple[Mark, ...]:
-    keys = set[Mark]().union(*policies.values())
+    """The labels, then the annotations, then the condition type."""
+    keys: set[Mark] = set()
+    for values in policies.values():
+        keys.update(values)
     marks = sorted(keys, key=lambda mark: (mark.field == "annotations", mark.name))
     if condition_type:
-        marks.append(Mark("conditions", condition_type))
+        condition = Mark("conditions", condition_type)
+        marks.append(condition)
     return tuple(marks)
 
 
@@ -326,12 +352,15 @@ def _values(
     values: dict[Mark, MarkValue] = {}
     for key, value in policy.labels.items():
         if not invalid.has_key(f"{path}.labels", key):
-            values[Mark("labels", key)] = value
+            mark = Mark("labels", key)
+            values[mark] = value
     for key, value in policy.annotations.items():
         if not invalid.has_key(f"{path}.annotations", key):
-            values[Mark("annotations", key)] = value
+            mark = Mark("annotations", key)
+            values[mark] = value
     for index, wanted in enumerate(policy.from_message):
-        if invalid.has_any(f"{path}.fromMessage[{index}]", ("", ".label", ".annotation", ".regex")):
+        item = f"{path}.fromMessage[{index}]"
+        if invalid.has_any(item, ("", ".label", ".annotation", ".regex")):
             continue
         mark = Mark("annotations", wanted.annotation or "")
         if wanted.label:
@@ -340,7 +369,8 @@ def _values(
         if isinstance(static, FromMessage):  # not in a valid marker
             continue
         pattern = wanted.regex or ""
-        values[mark] = FromMessage(pattern, static, PatternBudget().take(pattern))
+        instructions = PatternBudget().take(pattern)
+        values[mark] = FromMessage(pattern, static, instructions)
     return values
 
 
@@ -354,28 +384,36 @@ def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerPr
     handler = probe.probe.handler
     match handler:
         case HTTPGetAction():
-            filled["http_get"] = msgspec.structs.replace(handler.with_defaults(), host=None)
+            with_scheme = handler.with_defaults()
+            filled["http_get"] = replace(with_scheme, host=None)
         case TCPSocketAction():
-            filled["tcp_socket"] = msgspec.structs.replace(handler, host=None)
+            filled["tcp_socket"] = replace(handler, host=None)
         case GRPCAction():
-            filled["grpc"] = msgspec.structs.replace(handler, service=handler.service or "")
+            service = handler.service or ""
+            filled["grpc"] = replace(handler, service=service)
         case _:
             pass
-    with_defaults = msgspec.structs.replace(probe.probe, **filled)
-    entry = msgspec.structs.replace(probe.entry(marker), probe=with_defaults)
+    with_defaults = replace(probe.probe, **filled)
+    entry = probe.entry(marker)
+    entry = replace(entry, probe=with_defaults)
     port = getattr(handler, "port", None)
-    return entry, port if isinstance(port, str) else ""
+    if isinstance(port, str):
+        return entry, port
+    return entry, ""
 
 
-_hashes = Cache[tuple[str, int], str](lambda *_: 4 * STRING_BYTES)
+_HASH_BYTES: Final = 4 * STRING_BYTES
+_hashes = Cache[tuple[str, int], str](lambda *_: _HASH_BYTES)
 """By hash of a probe with a port name, and number of the port."""
 
 
 def _with_port(container_probe: ContainerProbe, number: int) -> ContainerProbe:
     """Return the probe with its port name replaced by `number`."""
+    probe = container_probe.probe
     field = "http_get"
-    if container_probe.probe.http_get is None:
+    if probe.http_get is None:
         field = "tcp_socket"
-    action = msgspec.structs.replace(getattr(container_probe.probe, field), port=number)
-    probe = msgspec.structs.replace(container_probe.probe, **{field: action})
-    return msgspec.structs.replace(container_probe, probe=probe)
+    named = getattr(probe, field)
+    numbered = replace(named, port=number)
+    with_number = replace(probe, **{field: numbered})
+    return replace(container_probe, probe=with_number)

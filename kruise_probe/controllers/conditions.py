@@ -9,7 +9,6 @@ Differs: nothing.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kruise_probe.api.meta import Condition, NamespacedName
@@ -72,28 +71,35 @@ class Facts(NamedTuple):
 
     marker: CompiledMarker
     counts: StatusCounts
-    conflicts: AbstractSet[ClaimConflict] = frozenset()
-    node_errors: Mapping[str, str] = MappingProxyType({})
-    holders: Mapping[str, Sequence[str]] = MappingProxyType({})
-    windows: AbstractSet[str] = frozenset()
-    foreign: Sequence[ForeignChange] = ()
-    large_groups: Mapping[str, int] = MappingProxyType({})
-    ungrouped: int = 0
+    conflicts: AbstractSet[ClaimConflict]
+    node_errors: Mapping[str, str]
+    holders: Mapping[str, Sequence[str]]
+    windows: AbstractSet[str]
+    foreign: Sequence[ForeignChange]
+    large_groups: Mapping[str, int]
+    ungrouped: int
 
 
 def synced(facts: Facts) -> Condition:
     """The Synced condition; nodes with an error are listed first."""
-    behind = facts.counts.on_nodes(NODES_BEHIND).keys()
+    behind = sorted(facts.counts.on_nodes(NODES_BEHIND))
     if not behind:
         message = "Every node has the current probes of this marker."
         return Condition(SYNCED, "True", "NodesCurrent", message)
-    errors = facts.node_errors
-    with_error = sorted(behind & errors.keys())
-    nodes = [f"{node}: {errors[node]}" for node in with_error]
-    nodes += sorted(behind - errors.keys())
-    do_not = "NodePodProbes do not" if len(nodes) > 1 else "NodePodProbe does not"
+    with_error = []
+    others = []
+    for node in behind:
+        error = facts.node_errors.get(node)
+        if error is None:
+            others.append(node)
+        else:
+            with_error.append(f"{node}: {error}")
+    do_not = "NodePodProbe does not"
+    if len(behind) > 1:
+        do_not = "NodePodProbes do not"
+    nodes = listed(with_error + others)
     message = (
-        f"{len(nodes)} {do_not} have the current probes of this marker yet: {listed(nodes)}. "
+        f"{len(behind)} {do_not} have the current probes of this marker yet: {nodes}. "
         "The manager retries. If this lasts, check its log."
     )
     return Condition(SYNCED, "False", NODES_BEHIND, message)
@@ -103,9 +109,12 @@ def conflict(
     conflicts: Iterable[ClaimConflict], foreign: Sequence[ForeignChange] = ()
 ) -> Condition:
     """The Conflict condition: claims of another probe before changes by other clients."""
-    sentences = sorted({str(claim) for claim in conflicts})
+    sentences = {str(claim) for claim in conflicts}
     if sentences:
-        message = f"Not written to pods: {listed(sentences)}. Use other names, or remove them from one of the probes."
+        lost = listed(sorted(sentences))
+        message = (
+            f"Not written to pods: {lost}. Use other names, or remove them from one of the probes."
+        )
         return Condition(CONFLICT, "True", CLAIMED_BY_ANOTHER, message)
     by_admission = [str(change) for change in foreign if change.by == ADMISSION]
     if by_admission:
@@ -138,7 +147,8 @@ def degraded(facts: Facts) -> Condition:
     message = "No problem is known."
     counts = facts.counts
     is_behind = counts.on_nodes(NODES_BEHIND)
-    if counts.matched and not is_behind and not counts[InState(ProbeState.UNKNOWN)]:
+    unknown = counts[InState(ProbeState.UNKNOWN)]
+    if counts.matched and not is_behind and not unknown:
         message = "Every probe of this marker is in use."
     return Condition(DEGRADED, "False", "AsExpected", message)
 
@@ -146,7 +156,8 @@ def degraded(facts: Facts) -> Condition:
 def _invalid_spec(facts: Facts) -> str:
     if not facts.marker.errors:
         return ""
-    errors = listed([str(error) for error in facts.marker.errors])
+    texts = [str(error) for error in facts.marker.errors]
+    errors = listed(texts)
     return (
         f"The spec has invalid parts: {errors}. "
         "Correct them; until then, probes, labels and annotations that cannot be used are ignored."
@@ -154,7 +165,8 @@ def _invalid_spec(facts: Facts) -> str:
 
 
 def _not_marked(facts: Facts) -> str:
-    return not_marked({refusal.pod: refusal.why for refusal in facts.counts.of(Refusal)})
+    refusals = facts.counts.of(Refusal)
+    return not_marked({refusal.pod: refusal.why for refusal in refusals})
 
 
 def _left_out(limit: LeftOut, facts: Facts) -> str:
@@ -162,8 +174,9 @@ def _left_out(limit: LeftOut, facts: Facts) -> str:
     nodes = facts.counts.on_nodes(limit.reason)
     if not nodes:
         return ""
-    pods = f"{sum(nodes.values())} of {facts.counts.matched} pods"
-    message = f"{pods} are not probed: {limit.remedied}"
+    left_out = sum(nodes.values())
+    matched = facts.counts.matched
+    message = f"{left_out} of {matched} pods are not probed: {limit.remedied}"
     if limit is NO_ROOM:
         message += f" Nodes: {_pods_by_node(nodes)}."
     return message
@@ -173,8 +186,9 @@ def _writes_limited(facts: Facts) -> str:
     limited = facts.counts[PodFlag.WRITES_LIMITED]
     if not limited:
         return ""
+    matched = facts.counts.matched
     return (
-        f"Changes of {limited} of {facts.counts.matched} pods are delayed, because their marks change too often "
+        f"Changes of {limited} of {matched} pods are delayed, because their marks change too often "
         "without a new result: each pod is written once per 10 s. Another client may revert them, or markers select "
         "pods by labels that they write for each other. Stop that client, or remove such a label from a markerPolicy or selector."
     )
@@ -208,7 +222,7 @@ def _two_daemons(facts: Facts) -> str:
     nodes = sorted(facts.counts.on_nodes(TWO_DAEMONS))
     if not nodes:
         return ""
-    texts: list[str] = []
+    texts = []
     for node in nodes:
         holders = " and ".join(facts.holders.get(node, ()))
         texts.append(f"{node} ({holders})")
@@ -226,7 +240,7 @@ def _no_verdict(cause: str, facts: Facts) -> str:
     matched = facts.counts.matched
     if cause == CONTAINER_NOT_FOUND:
         return _container_not_found(facts.marker, probes, matched)
-    texts: list[str] = []
+    texts = []
     for probe, pods in sorted(probes.items()):
         texts.append(f"probe {probe!r} on {pods} of {matched} pods")
     what = listed(texts)
@@ -239,9 +253,10 @@ def _container_not_found(
     matched: int,
 ) -> str:
     containers = {probe.probe: probe.container for probe in marker.probes}
-    texts: list[str] = []
+    texts = []
     for probe, pods in sorted(probes.items()):
-        what = f"container {containers[probe]!r} of probe {probe!r} is not a container or sidecar"
+        container = containers[probe]
+        what = f"container {container!r} of probe {probe!r} is not a container or sidecar"
         texts.append(f"{what} of {pods} of {matched} pods")
     remedy = "Correct containerName in the marker; kruise-probe status lists the pods."
     return f"Not probed: {listed(texts)}. {remedy}"
@@ -249,29 +264,32 @@ def _container_not_found(
 
 def _value_invalid(facts: Facts) -> str:
     counts = facts.counts
-    keys: list[str] = []
+    keys = []
     remedy = "Correct regex in the marker, or what the probe prints"
-    for value, pods in sorted(counts.of(InvalidValue).items()):
+    values = counts.of(InvalidValue)
+    for value, pods in sorted(values.items()):
         where = f"{pods} pods"
         if value.searched:
             where += f", {value.searched}"
             remedy = "Print less, with the value at the beginning"
-        keys.append(f"{value.kind} {value.key!r} of probe {value.probe!r} ({where})")
+        key = f"{value.kind} {value.key!r} of probe {value.probe!r}"
+        keys.append(f"{key} ({where})")
     if not keys:
         return ""
+    affected = f"{counts[PodFlag.INVALID]} of {counts.matched} pods"
     return (
-        f"The messages of {counts[PodFlag.INVALID]} of {counts.matched} pods have no valid value: "
-        f"{listed(keys)}. These pods have the static value, or none. "
+        f"The messages of {affected} have no valid value: {listed(keys)}. "
+        "These pods have the static value, or none. "
         f"{remedy}; kruise-probe explain shows the message."
     )
 
 
 def _group_too_large(facts: Facts) -> str:
-    groups: list[str] = []
-    for name, count in sorted(facts.large_groups.items()):
-        groups.append(f"{name}: {count} pods")
-    if not groups:
+    if not facts.large_groups:
         return ""
+    groups = []
+    for name, pods in sorted(facts.large_groups.items()):
+        groups.append(f"{name}: {pods} pods")
     return (
         f"These groups have more than {MAX_GROUP} pods, so their roles do not move: {listed(groups)}. "
         "Divide the pods by groupByLabel, or select fewer of them."
@@ -289,11 +307,15 @@ def _no_group(facts: Facts) -> str:
 
 def _paused(facts: Facts) -> str:
     paused = facts.counts[PodFlag.PAUSED]
-    if not facts.marker.paused and not paused:
+    matched = facts.counts.matched
+    if facts.marker.paused:
+        what = "this PodProbeMarker has"
+    elif paused:
+        what = "they have"
+    else:
         return ""
-    what = "this PodProbeMarker has" if facts.marker.paused else "they have"
     return (
-        f"{paused} of {facts.counts.matched} pods are not probed, because {what} the annotation "
+        f"{paused} of {matched} pods are not probed, because {what} the annotation "
         f"{PAUSED_ANNOTATION}=true. Conditions, labels and annotations stay as they are. Remove the annotation to resume."
     )
 
@@ -302,7 +324,8 @@ def _fields_without_effect(facts: Facts) -> str:
     fields = facts.marker.fields_without_effect
     if not fields:
         return ""
-    return f"These fields have no effect, because kruise-probe restarts no container: {listed(fields)}. Remove them."
+    names = listed(fields)
+    return f"These fields have no effect, because kruise-probe restarts no container: {names}. Remove them."
 
 
 _Rows = tuple[tuple[str, Callable[[Facts], str]], ...]
@@ -334,10 +357,14 @@ def not_marked(refusals: Mapping[NamespacedName, str]) -> str:
     """Which pods have marks that the API server refuses, and why; empty if there are none."""
     if not refusals:
         return ""
-    sentences = [f"{pod}: {why}" for pod, why in sorted(refusals.items())]
-    pods = f"{len(refusals)} pods" if len(refusals) > 1 else "1 pod"
+    pods = "1 pod"
+    if len(refusals) > 1:
+        pods = f"{len(refusals)} pods"
+    reasons = []
+    for pod, why in sorted(refusals.items()):
+        reasons.append(f"{pod}: {why}")
     return (
-        f"The API server refuses to write results to {pods}: {listed(sentences)}. "
+        f"The API server refuses to write results to {pods}: {listed(reasons)}. "
         "Correct the marker, or the admission policy that refuses them."
     )
 
@@ -361,14 +388,16 @@ def deleting(nodes: Sequence[str], pod: NamespacedName | None) -> Condition:
 
 
 def _pods_by_node(counts: Mapping[str, int]) -> str:
-    nodes = [f"{node} ({count} pods)" for node, count in sorted(counts.items())]
+    nodes = []
+    for node, pods in sorted(counts.items()):
+        nodes.append(f"{node} ({pods} pods)")
     return listed(nodes)
 
 
 def listed(items: Sequence[str]) -> str:
     """Join the first items, and count the rest."""
-    shown = "; ".join(items[:LISTED])
+    text = "; ".join(items[:LISTED])
     more = len(items) - LISTED
     if more > 0:
-        shown += f"; and {more} more"
-    return shown
+        text += f"; and {more} more"
+    return text

@@ -14,7 +14,6 @@ Differs: everything but the number of pods.
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum, auto
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -22,11 +21,11 @@ import msgspec
 from kruise_probe.api.messages import searched_part
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import REASON_DAEMON_STALE, ProbeName
-from kruise_probe.api.node_pod_probe import PodProbe
+from kruise_probe.api.node_pod_probe import ContainerProbeState, PodProbe
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.controllers.causes import NO_DAEMON, cause_on, verdict_of
-from kruise_probe.controllers.claims import Claims
+from kruise_probe.controllers.claims import Claim, Claims
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import (
     ANNOTATIONS_FULL,
@@ -73,7 +72,7 @@ class ProbeVerdict(msgspec.Struct, frozen=True, gc=False):
     """A probe has a verdict on the pod or, with a `cause`, has none. EVERY_PROBE: all of the marker's have the same."""
 
     probe: str
-    cause: str = ""
+    cause: str
 
 
 EVERY_PROBE: Final = ""
@@ -124,22 +123,25 @@ class StatusCounts:
 
     def on_nodes(self, reason: str) -> dict[str, int]:
         """By node, the number of pods with this problem."""
-        found: dict[str, int] = {}
-        for problem, pods in self.of(OnNode).items():
+        found = {}
+        problems = self.of(OnNode)
+        for problem, pods in problems.items():
             if problem.reason == reason:
                 found[problem.node] = pods
         return found
 
     def of_probes(self, marker: CompiledMarker, cause: str = "") -> dict[str, int]:
         """By probe, the number of pods on which it has no verdict for this cause or, without one, a verdict."""
-        found: Counter[str] = Counter()
-        for verdict, pods in self.of(ProbeVerdict).items():
+        found = Counter[str]()
+        verdicts = self.of(ProbeVerdict)
+        for verdict, pods in verdicts.items():
             if verdict.cause != cause:
                 continue
-            if verdict.probe == EVERY_PROBE:
-                found.update(dict.fromkeys([probe.probe for probe in marker.probes], pods))
-            else:
+            if verdict.probe != EVERY_PROBE:
                 found[verdict.probe] += pods
+                continue
+            for probe in marker.probes:
+                found[probe.probe] += pods
         return found
 
     @property
@@ -191,15 +193,17 @@ class Tallies:
         if old == new:
             return []
         before = dict(old)
-        changed: list[NamespacedName] = []
+        changed = []
         for key in {**before, **facts}:
             removed = before.get(key, ())
             added = facts.get(key, ())
-            if removed != added:
-                self._counts[key].change(removed, -1)
-                self._counts[key].change(added, 1)
-                self._drop_if_empty(key)
-                changed.append(key)
+            if removed == added:
+                continue
+            counts = self._counts[key]
+            counts.change(removed, -1)
+            counts.change(added, 1)
+            self._drop_if_empty(key)
+            changed.append(key)
         return changed
 
     def remove_pod(self, uid: str) -> list[NamespacedName]:
@@ -208,7 +212,9 @@ class Tallies:
 
     def _drop_if_empty(self, key: NamespacedName) -> None:
         """The counts of a removed marker are needed until its pods have been counted again."""
-        if key not in self._complete and self._counts[key].is_empty:
+        if key in self._complete:
+            return
+        if self._counts[key].is_empty:
             del self._counts[key]
 
     def _share(self, facts: OfMarkers) -> OfMarkers:
@@ -217,23 +223,16 @@ class Tallies:
         return self._shared.setdefault(facts, facts)
 
 
-class PodOutcome(NamedTuple):
-    """What a pod shows, as the counts of all of its markers read it.
-
-    Attributes:
-        invalid_values: by the name of the probe.
-    """
-
-    states: States
-    invalid_values: Mapping[str, Sequence[InvalidValue]] = MappingProxyType({})
+InvalidValues = Mapping[str, Sequence[InvalidValue]]
+"""By the name of the probe, `<marker>#<probe>`."""
 
 
 class ProbedPod(NamedTuple):
     """What is known of a pod that can be probed, for all of its markers.
 
     Attributes:
-        outcome: by its results.
-        conditions: by its conditions, for markers whose conditions stay as they are.
+        states: those of its results that count.
+        shown: the states that its conditions show, for paused markers: their conditions stay as they are.
         entry: in the NodePodProbe, if that is as the manager sent it.
         checks_entry: `entry` should hold the current probes.
         is_serverless: a provider reports its results.
@@ -242,8 +241,9 @@ class ProbedPod(NamedTuple):
 
     pod: Pod
     results: PodResults
-    outcome: PodOutcome
-    conditions: PodOutcome
+    states: States
+    invalid_values: InvalidValues
+    shown: States
     entry: PodProbe | None
     checks_entry: bool
     is_serverless: bool
@@ -255,37 +255,37 @@ class ProbedPod(NamedTuple):
 def facts_of_probed(marker: CompiledMarker, probed: ProbedPod) -> PodFacts:
     """What a pod that can be probed adds to a marker."""
     pod = probed.pod
-    is_paused = not probed.results.by_provider and (marker.paused or pod.paused)
+    is_paused = marker.paused or pod.paused
+    if probed.results.by_provider:
+        is_paused = False
     limit = _limit_of(marker, probed)
     if limit is not None and not is_paused:
         return facts_of_left_out(limit.reason, pod.node)
-    outcome = probed.conditions if is_paused else probed.outcome
-    facts: list[Hashable] = [InState(state_of(marker, outcome.states))]
+    facts: list[Hashable] = []
     if is_paused:
+        state = state_of(marker, probed.shown)
         facts.append(PodFlag.PAUSED)
+    else:
+        state = state_of(marker, probed.states)
+        facts += _invalid_of(marker, probed.invalid_values)
+    facts.append(InState(state))
     if probed.is_limited:
         facts.append(PodFlag.WRITES_LIMITED)
-    if probed.checks_entry and not is_current(
-        marker,
-        pod,
-        probed.entry,
-        paused=is_paused,
-    ):
+    if probed.checks_entry and not _is_current(marker, probed, is_paused):
         facts.append(OnNode(NODES_BEHIND, pod.node))
     daemon = _problem_of_daemon(probed, is_paused)
     if daemon:
         facts.append(OnNode(daemon, pod.node))
     facts += _verdicts(marker, probed)
-    facts += _invalid_of(marker, outcome)
     return tuple(facts)
 
 
-def _invalid_of(marker: CompiledMarker, outcome: PodOutcome) -> list[Hashable]:
+def _invalid_of(marker: CompiledMarker, values: InvalidValues) -> list[Hashable]:
     invalid: list[Hashable] = []
-    if not outcome.invalid_values:  # the common case
+    if not values:  # the common case
         return invalid
     for probe in marker.probes:
-        invalid += outcome.invalid_values.get(probe.name, ())
+        invalid += values.get(probe.name, ())
     if invalid:
         invalid.append(PodFlag.INVALID)
     return invalid
@@ -293,7 +293,8 @@ def _invalid_of(marker: CompiledMarker, outcome: PodOutcome) -> list[Hashable]:
 
 def facts_of_left_out(reason: str, node: str = "") -> PodFacts:
     """What a pod adds to a marker whose probes a limit leaves out."""
-    return (InState(ProbeState.UNKNOWN), OnNode(reason, node), ProbeVerdict(EVERY_PROBE, reason))
+    verdict = ProbeVerdict(EVERY_PROBE, reason)
+    return (InState(ProbeState.UNKNOWN), OnNode(reason, node), verdict)
 
 
 def _limit_of(marker: CompiledMarker, probed: ProbedPod) -> LeftOut | None:
@@ -311,7 +312,9 @@ def _problem_of_daemon(probed: ProbedPod, is_paused: bool) -> str:
         return REASON_DAEMON_STALE
     if probed.is_absent and not is_paused:
         return NO_DAEMON
-    return TWO_DAEMONS if probed.has_two_daemons else ""
+    if probed.has_two_daemons:
+        return TWO_DAEMONS
+    return ""
 
 
 def _verdicts(marker: CompiledMarker, probed: ProbedPod) -> list[ProbeVerdict]:
@@ -320,9 +323,10 @@ def _verdicts(marker: CompiledMarker, probed: ProbedPod) -> list[ProbeVerdict]:
     A pod may have a hundred probes, so what all have in common is one fact.
     """
     results = probed.results
-    verdicts: list[ProbeVerdict] = []
+    verdicts = []
     for probe in marker.probes:
-        is_given, cause = verdict_of(results.states.get(probe.name))
+        state = results.states.get(probe.name)
+        is_given, cause = verdict_of(state)
         if not is_given and not cause:
             unsupported = results.left_out.get(probe.name)
             cause = cause_on(
@@ -332,29 +336,37 @@ def _verdicts(marker: CompiledMarker, probed: ProbedPod) -> list[ProbeVerdict]:
                 is_absent=probed.is_absent,
             )
         if is_given or cause:
-            verdicts.append(ProbeVerdict(probe.probe, cause))
+            verdict = ProbeVerdict(probe.probe, cause)
+            verdicts.append(verdict)
     causes = {verdict.cause for verdict in verdicts}
     if len(causes) == 1 and len(verdicts) == len(marker.probes):
         return [ProbeVerdict(EVERY_PROBE, causes.pop())]
     return verdicts
 
 
-def outcome_of(
+def counted_states(
     pod: Pod,
     claims: Claims,
     results: PodResults,
-) -> PodOutcome:
-    """By the recorded states: without those that are stale, and those of containers that ended for good."""
-    states = results.states
-    if results.why_stale or pod.exit_codes:
-        known = [claim for claim in claims.claims if why_unknown(pod, claim, results) is None]
-        names = [claim.name for claim in known]
-        states = {name: states[name] for name in names if name in states}
-    return PodOutcome(states, invalid_values(claims, states))
+) -> States:
+    """The recorded states without those that are stale, and those of containers that ended for good."""
+    if not results.why_stale and not pod.exit_codes:
+        return results.states
+    states = {}
+    for claim in claims.claims:
+        state = results.states.get(claim.name)
+        if state is None:
+            continue
+        why = why_unknown(pod, claim, results)
+        if why is None:
+            states[claim.name] = state
+    return states
 
 
 def state_of(marker: CompiledMarker, states: States) -> ProbeState:
-    result = ProbeState.SUCCEEDED if marker.probes else ProbeState.UNKNOWN
+    if not marker.probes:
+        return ProbeState.UNKNOWN
+    result = ProbeState.SUCCEEDED
     for probe in marker.probes:
         state = states.get(probe.name)
         if state is not None and state.state == ProbeState.FAILED:
@@ -364,37 +376,48 @@ def state_of(marker: CompiledMarker, states: States) -> ProbeState:
     return result
 
 
-def invalid_values(claims: Claims, states: States) -> Mapping[str, Sequence[InvalidValue]]:
-    """The keys for which the messages of a pod have no valid value, by the name of the probe."""
-    found: dict[str, list[InvalidValue]] = {}
+def invalid_values(claims: Claims, states: States) -> InvalidValues:
+    """The keys for which the messages of a pod have no valid value."""
     if not states:
-        return found
+        return {}
+    found = {}
     for claim in claims.claims:
         state = states.get(claim.name)
         if state is None:
             continue
-        values = values_of(claim.wanted.get(state.state, {}), state)
-        marks = [value.mark for value in values if value.invalid is not None]
-        if not marks:  # the common case
-            continue
-        searched = searched_part(state.message or "", failed=state.state == ProbeState.FAILED)
-        probe = ProbeName.parse(claim.name).probe
-        for mark in marks:
-            invalid = InvalidValue(probe, mark.kind, mark.name, searched)
-            found.setdefault(claim.name, []).append(invalid)
+        values = _invalid_values_in(claim, state)
+        if values:
+            found[claim.name] = values
     return found
 
 
-def is_current(
+def _invalid_values_in(claim: Claim, state: ContainerProbeState) -> list[InvalidValue]:
+    wanted = claim.wanted.get(state.state, {})
+    values = values_of(wanted, state)
+    marks = [value.mark for value in values if value.invalid is not None]
+    if not marks:  # the common case
+        return []
+    message = state.message or ""
+    failed = state.state == ProbeState.FAILED
+    searched = searched_part(message, failed=failed)
+    probe = ProbeName.parse(claim.name).probe
+    found = []
+    for mark in marks:
+        invalid = InvalidValue(probe, mark.kind, mark.name, searched)
+        found.append(invalid)
+    return found
+
+
+def _is_current(
     marker: CompiledMarker,
-    pod: Pod,
-    entry: PodProbe | None,
-    *,
-    paused: bool,
+    probed: ProbedPod,
+    is_paused: bool,
 ) -> bool:
     """Whether the node's NodePodProbe holds exactly this marker's probes of the pod."""
+    pod = probed.pod
+    entry = probed.entry
     wanted: tuple[ContainerProbe, ...] = ()
-    if not paused:
+    if not is_paused:
         wanted = probes_of_marker(marker, pod.containers, pod.started).probes
     if entry is None:
         return not wanted
@@ -402,6 +425,7 @@ def is_current(
         return False
     if entry.probes == wanted:
         return True
-    prefix = str(ProbeName(marker.key.name, ""))
+    no_name = ProbeName(marker.key.name, "")
+    prefix = str(no_name)
     ours = [probe for probe in entry.probes if probe.name.startswith(prefix)]
     return tuple(ours) == wanted

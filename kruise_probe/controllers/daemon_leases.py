@@ -83,11 +83,12 @@ class Daemon(msgspec.Struct):
     def two_holders(self) -> tuple[str, ...]:
         """The processes that renew the Lease in turns; empty if it is one, or if one replaced another."""
         turns = [holder for holder, _ in groupby(self.holders)]
-        processes = sorted(set(turns))
+        processes = set(turns)
         returns = len(turns) - len(processes)
         if returns < RETURNS:
             return ()
-        return tuple(processes)
+        in_order = sorted(processes)
+        return tuple(in_order)
 
     def show_life(self, now: float) -> None:
         self.counts_from = now
@@ -107,18 +108,27 @@ class DaemonLeases:
 
     def verdict(self, node: str) -> Verdict:
         daemon = self.daemons.get(node)
-        return daemon.verdict if daemon is not None else Verdict.ALIVE
+        if daemon is None:
+            return Verdict.ALIVE
+        return daemon.verdict
 
     def two_holders(self, node: str) -> tuple[str, ...]:
         daemon = self.daemons.get(node)
-        return daemon.two_holders if daemon is not None else ()
+        if daemon is None:
+            return ()
+        return daemon.two_holders
 
     def why_stale(self, node: str) -> str:
         """Why the results of the node are stale; an empty string if they are not."""
         daemon = self.daemons.get(node)
-        if daemon is None or daemon.verdict is not Verdict.STALE:
+        if daemon is None:
             return ""
-        return daemon.stale_message or why_stale(node, daemon.renewed)
+        if daemon.verdict is not Verdict.STALE:
+            return ""
+        if daemon.stale_message:
+            return daemon.stale_message
+        what = silence(node, daemon.renewed)  # the same as long as they are stale
+        return f"{what}. Check the node, and read the log of its kruise-probe-daemon pod."
 
     def observe_lease(
         self,
@@ -132,21 +142,23 @@ class DaemonLeases:
 
         `is_initial`: the Lease is in the first list, so it may have been renewed long ago.
         """
-        spec = lease.spec
-        if not spec.renew_time:
+        renewed = lease.spec.renew_time
+        if not renewed:
             return False
         daemon = self._known(node, now)
         before = daemon.findings
         needs_timer = daemon.kruises or not daemon.renewed
         daemon.leased = True
-        if spec.renew_time != daemon.renewed:
-            daemon.renewed = spec.renew_time
+        if renewed != daemon.renewed:
+            daemon.renewed = renewed
             daemon.renewal_seen_at = now
             daemon.kruises = False
             _add_holder(daemon, lease.holder)
             if not is_initial:
                 daemon.show_life(now)
-        return needs_timer or daemon.findings != before
+        if needs_timer:
+            return True
+        return daemon.findings != before
 
     def forget_lease(self, node: str, stored: NodePodProbe | None) -> None:
         """Record that the Lease is gone. What was known of the daemon stays: it may have ended.
@@ -157,8 +169,10 @@ class DaemonLeases:
         if daemon is None:
             return
         daemon.leased = False
-        if stored is not None and not daemon.silent:
-            daemon.kruises = daemon.kruises or bool(kruises_results(stored))
+        if stored is None or daemon.silent:
+            return
+        if kruises_results(stored):
+            daemon.kruises = True
 
     def observe_status(
         self,
@@ -170,8 +184,9 @@ class DaemonLeases:
         daemon = self.daemons.get(node)
         if daemon is None:
             return False
-        if not daemon.leased or now - daemon.renewal_seen_at >= STALE_SECONDS:
-            daemon.kruises = daemon.kruises or bool(kruises_results(stored))
+        is_renewed = daemon.leased and now - daemon.renewal_seen_at < STALE_SECONDS
+        if not is_renewed and kruises_results(stored):
+            daemon.kruises = True
         was_silent = daemon.silent
         daemon.show_life(now)
         return was_silent
@@ -224,7 +239,9 @@ def is_outlived(stored: NodePodProbe | None, renewed: str) -> bool:
     expired_at = renewed_at + timedelta(seconds=STALE_SECONDS)
     for state in kruises_results(stored):
         probed_at = parse_time(state.last_probe_time)
-        if probed_at is not None and probed_at > expired_at:
+        if probed_at is None:
+            continue
+        if probed_at > expired_at:
             return True
     return False
 
@@ -239,8 +256,3 @@ def kruises_results(stored: NodePodProbe) -> list[ContainerProbeState]:
 
 def silence(node: str, renewed: str) -> str:
     return f"The daemon on node {node} has not renewed its Lease since {renewed}, so its last results may be out of date"
-
-
-def why_stale(node: str, renewed: str) -> str:
-    """Why the results of the node are stale. The message does not change while they are."""
-    return f"{silence(node, renewed)}. Check the node, and read the log of its kruise-probe-daemon pod."

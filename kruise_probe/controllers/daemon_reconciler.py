@@ -67,7 +67,7 @@ class DaemonReconciler:
             return None
         if daemon is None:
             return None
-        stored = self._state.node_pod_probes.get(NamespacedName("", node))
+        stored = self._state.node_pod_probe(node)
         if daemon.is_first_sight and is_outlived(stored, daemon.renewed):
             daemon.kruises = True
             daemon.silent = False
@@ -102,17 +102,18 @@ class DaemonReconciler:
         else:
             published[node] = findings
         verdicts = [verdict for verdict, _ in published.values()]
-        _stale_nodes.set(verdicts.count(Verdict.STALE))
-        _absent_nodes.set(verdicts.count(Verdict.ABSENT))
+        stale = verdicts.count(Verdict.STALE)
+        absent = verdicts.count(Verdict.ABSENT)
+        _stale_nodes.set(stale)
+        _absent_nodes.set(absent)
         self._state.enqueue_pods_on(node)
 
     def _seconds_left(self, daemon: Daemon) -> float:
         """Seconds until the daemon is silent. Time before Leases could be read again, after an outage, does not count."""
         now = loop_time()
-        readable_since = max(
-            self._recovered_at, now - self._state.informers.leases.seconds_since_outage()
-        )
-        return max(daemon.counts_from, readable_since) + STALE_SECONDS - now
+        watched_since = now - self._state.informers.leases.seconds_since_outage()
+        counts_from = max(daemon.counts_from, watched_since, self._recovered_at)
+        return counts_from + STALE_SECONDS - now
 
     async def _read(self, node: str, stored: NodePodProbe | None) -> None:
         """Read the Lease, as the watch may have missed a renewal.
@@ -120,7 +121,8 @@ class DaemonReconciler:
         Raises:
             KubeError, TimeoutError: it cannot be read.
         """
-        key = NamespacedName(self._state.options.system_namespace, daemon_lease_name(node))
+        namespace = self._state.options.system_namespace
+        key = NamespacedName(namespace, daemon_lease_name(node))
         try:
             async with asyncio.timeout(READ_SECONDS):
                 lease = await self._client.get(LEASES, key)

@@ -79,7 +79,8 @@ def _key(resource: Resource[Any]) -> NamespacedName:
 
 def of_markers(definition: Definition) -> tuple[str, ...]:
     """The fields of a probe that a CRD of PodProbeMarkers drops."""
-    known = [field.name for field in shape_of(PodContainerProbe).properties.values()]
+    fields = shape_of(PodContainerProbe).properties
+    known = [field.name for field in fields.values()]
     return _dropped(definition, ("spec", "probes"), known)
 
 
@@ -101,12 +102,15 @@ def _dropped(
         for step in path:
             properties = schema.get("properties", {})
             if step not in properties:
-                return () if schema.get(_PRESERVES) else tuple(names)
+                if schema.get(_PRESERVES):
+                    return ()
+                return tuple(names)
             schema = properties[step]
             schema = schema.get("items", schema)
         if schema.get(_PRESERVES):
             return ()
-        return tuple([name for name in names if name not in schema.get("properties", {})])
+        known = schema.get("properties", {})
+        return tuple([name for name in names if name not in known])
     return ()
 
 

@@ -11,7 +11,6 @@ Differs: Kruise ignores changes of labels, deletions, phases and started contain
 from operator import attrgetter
 
 from kruise_probe.api.core import Lease, Node
-from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import node_of_daemon_lease
 from kruise_probe.api.node_pod_probe import NodePodProbe
 from kruise_probe.api.pods import Pod
@@ -52,37 +51,43 @@ class PodEvents(_Events):
     def on_update(self, old: Pod, new: Pod) -> None:
         if old is new:  # a resync
             return self._enqueue(new, resynced=True)
-        matching = self._state.matching
-        before = matching.considered_of(old)
-        self._state.index_pod(old, new)
+        state = self._state
+        before = state.matching.considered_of(old)
+        state.index_pod(old, new)
         if not self._queues.is_open:
             self._recall_stale(new)
         after = before
         if old.labels != new.labels:
-            after = matching.considered_of(new)
+            after = state.matching.considered_of(new)
         self._enqueue_ending(old, new)
         if before != after:
             self._record_dropped(old, new, before, after)
-            self._enqueue_change(old, new, PodChange(entry=True, marks=True))
-        elif before or old.owned or new.owned:
-            self._record_provider_result(old, new)
-            change = change_of(old, new, claims_of(before))
-            if new.key in self._state.pods.own_writes:
-                # Of the marks, what others changed before our write has an event of its own.
-                change = change._replace(marks=False)
-            elif change.marks:
-                self._state.observe_foreign(old, new)
+            change = PodChange(entry=True, marks=True)
             self._enqueue_change(old, new, change)
+            return
+        if not before and not old.owned and not new.owned:
+            return  # It concerns no marker.
+        self._record_provider_result(old, new)
+        change = change_of(old, new, claims_of(before))
+        if new.key in state.pods.own_writes:
+            # Of the marks, what others changed before our write has an event of its own.
+            change = change._replace(marks=False)
+        elif change.marks:
+            state.observe_foreign(old, new)
+        self._enqueue_change(old, new, change)
 
     def on_delete(self, last_known: Pod) -> None:
         state = self._state
         node = last_known.node
         considered = state.matching.considered_of(last_known)
         state.remove_pod(last_known)
-        if considered or last_known.uid in state.node_index.view(node).entries:
+        view = state.node_index.view(node)
+        has_entry = last_known.uid in view.entries
+        if considered or has_entry:
             self._queues.enqueue_node(node)
         ending = state.ending.naming(last_known.namespace, last_known.marks)
-        self._enqueue_finalizers(node, ending)
+        if ending:
+            self._enqueue_finalizers(node, ending)
 
     def _record_dropped(
         self,
@@ -92,10 +97,11 @@ class PodEvents(_Events):
         after: Considered,
     ) -> None:
         """Record the marks of markers that do not select the pod any more."""
+        state = self._state
         dropped = [marker for marker in before if marker not in after]
-        ending = self._state.ending.selecting(old)
+        ending = state.ending.selecting(old)
         dropped += [marker for marker in ending if not marker.selector.matches(new.labels)]
-        self._state.record_ended(new, dropped)
+        state.record_ended(new, dropped)
 
     def _enqueue_change(
         self,
@@ -103,14 +109,16 @@ class PodEvents(_Events):
         new: Pod,
         change: PodChange,
     ) -> None:
+        queues = self._queues
         if change.entry:
-            self._queues.enqueue_node(new.node)
+            queues.enqueue_node(new.node)
             if old.node != new.node:
-                self._queues.enqueue_node(old.node)
+                queues.enqueue_node(old.node)
         if change.marks:
-            # Results go before the ends of pods.
-            priority = Priority.LOW if new.finished else Priority.NORMAL
-            self._queues.pods.add(new.key, priority)
+            priority = Priority.NORMAL
+            if new.finished:
+                priority = Priority.LOW  # Results go before the ends of pods.
+            queues.pods.add(new.key, priority)
         if any(change):
             self._state.recount(new.key)
 
@@ -118,26 +126,32 @@ class PodEvents(_Events):
         """Record what the leader, or the manager before a restart, wrote about the daemon of the pod."""
         message = stale_message_of(pod)
         if message:
-            self._state.leases.recall_stale(pod.node, message, loop_time())
+            leases = self._state.leases
+            leases.recall_stale(pod.node, message, loop_time())
 
     def _enqueue(self, pod: Pod, *, resynced: bool = False) -> None:
         state = self._state
-        considered = state.matching.considered_of(pod)
-        may_have_marks = pod.owned or pod.key in state.ended or state.ending.selecting(pod)
-        if considered or may_have_marks:
-            self._queues.enqueue_pod(pod.key, resynced=resynced)
-        if considered:
-            self._queues.enqueue_node(pod.node, resynced=resynced)
+        queues = self._queues
+        if state.matching.considered_of(pod):
+            queues.enqueue_pod(pod.key, resynced=resynced)
+            queues.enqueue_node(pod.node, resynced=resynced)
             state.recount(pod.key)
+            return
+        has_marks = pod.owned or pod.key in state.ended
+        if has_marks or state.ending.selecting(pod):
+            queues.enqueue_pod(pod.key, resynced=resynced)
 
     def _record_provider_result(self, old: Pod, new: Pod) -> None:
         """On a virtual node the provider writes the conditions."""
-        node = self._state.node(new.node)
-        if node is None or not node.is_virtual or old.conditions == new.conditions:
+        if old.conditions == new.conditions:
             return
-        if _statuses(old) != _statuses(new):
-            change = ResultsChange(PodResultChange.STATE)
-            self._state.pacer.record_change(new.key, change)
+        node = self._state.node(new.node)
+        if node is None or not node.is_virtual:
+            return
+        if _statuses(old) == _statuses(new):
+            return
+        change = ResultsChange(PodResultChange.STATE)
+        self._state.pacer.record_change(new.key, change)
 
     def _enqueue_ending(self, old: Pod, new: Pod) -> None:
         """Enqueue what the finalizers of markers being deleted wait for: the marks of a pod may be gone now."""
@@ -145,15 +159,17 @@ class PodEvents(_Events):
         if not ending.has_any(new.namespace):
             return
         owners = changed_owners(old, new)
-        found = ending.naming(new.namespace, changed_values(old, new) | owners)
-        if found and not owners.isdisjoint(new.marks):
+        changed = changed_values(old, new) | owners
+        found = ending.naming(new.namespace, changed)
+        if not found:
+            return
+        if not owners.isdisjoint(new.marks):
             self._queues.enqueue_pod(new.key)
         self._enqueue_finalizers(new.node, found)
 
     def _enqueue_finalizers(self, node: str, ending: list[CompiledMarker]) -> None:
-        if ending:
-            self._queues.enqueue_node(node)
-            self._queues.enqueue_ending(ending)
+        self._queues.enqueue_node(node)
+        self._queues.enqueue_ending(ending)
 
 
 def _statuses(pod: Pod) -> dict[str, str]:
@@ -166,30 +182,36 @@ class MarkerEvents(_Events):
 
     def on_add(self, obj: PodProbeMarker, is_initial: bool) -> None:
         marker, pods = self._state.index_marker(obj)
-        if not is_initial:
-            self._queues.markers.add(obj.key)
-            self._visit(marker, pods, Visit(entry=True, marks=True))
+        if is_initial:
+            return
+        self._queues.markers.add(obj.key)
+        visit = Visit(entry=True, marks=True)
+        self._visit(marker, pods, visit)
 
     def on_update(self, old: PodProbeMarker, new: PodProbeMarker) -> None:
         if old is new:  # a resync
             self._state.end_visits(new.key)
             return self._queues.markers.add(new.key)
+        state = self._state
+        key = new.key
         if _decides(old) == _decides(new):
-            if new.key not in self._state.markers.own_writes:
-                self._queues.enqueue_status_of([new.key])
+            if key not in state.markers.own_writes:
+                self._queues.markers.add(key)
             return
-        before = self._state.matching.markers[old.key]
-        after, pods = self._state.index_marker(new)
-        self._queues.markers.add(new.key)
-        visit = Visit((before,), entry=True, marks=True)
+        before = state.matching.markers[key]
+        after, pods = state.index_marker(new)
+        self._queues.markers.add(key)
         if before.pod_view == after.pod_view:
             visit = Visit(entry=True)
+        else:
+            visit = Visit((before,), entry=True, marks=True)
         self._visit(after, pods, visit)
 
     def on_delete(self, last_known: PodProbeMarker) -> None:
         removed, pods = self._state.remove_marker(last_known)
         self._queues.markers.add(last_known.key)
-        self._visit(removed, pods, Visit((removed,), entry=True, marks=True))
+        visit = Visit((removed,), entry=True, marks=True)
+        self._visit(removed, pods, visit)
 
     def _visit(
         self,
@@ -198,11 +220,13 @@ class MarkerEvents(_Events):
         visit: Visit,
     ) -> None:
         """Let the pods be visited node by node, so that each node is planned once after all its pods lost their marks."""
+        state = self._state
         pods.sort(key=_node_of)
         for pod in pods:
-            self._state.backlog.put(pod.key, visit)
-        self._state.end_visits(marker.key)
-        for node in sorted(self._state.node_index.nodes_holding(marker.key)):
+            state.backlog.put(pod.key, visit)
+        state.end_visits(marker.key)
+        nodes = state.node_index.nodes_holding(marker.key)
+        for node in sorted(nodes):
             self._queues.enqueue_node(node)
 
 
@@ -221,7 +245,9 @@ class NodeEvents(_Events):
         if old is new:  # a resync
             self._queues.enqueue_node(new.name, resynced=True)
             self._queues.daemons.add(new.name)
-        elif old.uid != new.uid or old.is_virtual != new.is_virtual:
+            return
+        is_replaced = old.uid != new.uid
+        if is_replaced or old.is_virtual != new.is_virtual:
             self._enqueue_all(new)
 
     def on_delete(self, last_known: Node) -> None:
@@ -237,27 +263,32 @@ class NodePodProbeEvents(_Events):
     """Enqueues pods with changed results, nodes whose spec others edited, and the markers of both."""
 
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
+        node = obj.key.name
         change = self._state.node_index.update(None, obj)
         self._observe_daemon(None, obj)
         if not self._is_own_write(obj):
-            self._queues.enqueue_node(obj.key.name)
+            self._queues.enqueue_node(node)
         self._enqueue_changed(change)
 
     def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:
+        node = new.key.name
         if old is new:  # a resync
-            self._queues.enqueue_node(new.key.name, resynced=True)
+            self._queues.enqueue_node(node, resynced=True)
             return
         change = self._state.node_index.update(old, new)
         self._observe_daemon(old, new)
-        owners_changed = old.metadata.owner_references != new.metadata.owner_references
-        if owners_changed or (change.spec and not self._is_own_write(new)):
-            self._queues.enqueue_node(new.key.name)
+        must_reconcile = old.metadata.owner_references != new.metadata.owner_references
+        if change.spec and not self._is_own_write(new):
+            must_reconcile = True
+        if must_reconcile:
+            self._queues.enqueue_node(node)
         self._enqueue_changed(change)
 
     def on_delete(self, last_known: NodePodProbe) -> None:
-        change = self._state.node_index.remove(last_known.key.name)
-        self._queues.daemons.add(last_known.key.name)
-        self._queues.enqueue_node(last_known.key.name)
+        node = last_known.key.name
+        change = self._state.node_index.remove(node)
+        self._queues.daemons.add(node)
+        self._queues.enqueue_node(node)
         self._enqueue_changed(change)
 
     def _is_own_write(self, stored: NodePodProbe) -> bool:
@@ -268,15 +299,19 @@ class NodePodProbeEvents(_Events):
         node = new.key.name
         now = loop_time()
         leases = self._state.leases
-        had_entries = old is not None and bool(old.spec.pod_probes)
+        daemons = self._queues.daemons
         has_entries = bool(new.spec.pod_probes)
-        must_reconcile = has_entries != had_entries
-        if old is not None and old.status != new.status:
-            must_reconcile |= leases.observe_status(node, new, now)
-        if has_entries and not had_entries:
+        had_entries = False
+        if old is not None:
+            had_entries = bool(old.spec.pod_probes)
+            has_reported = old.status != new.status
+            if has_reported and leases.observe_status(node, new, now):
+                daemons.add(node)
+        if has_entries == had_entries:
+            return
+        daemons.add(node)
+        if has_entries:
             leases.observe_first_entry(node, now)
-        if must_reconcile:
-            self._queues.daemons.add(node)
 
     def _enqueue_changed(self, change: ProbesChange) -> None:
         if not self._queues.is_open:
@@ -286,7 +321,7 @@ class NodePodProbeEvents(_Events):
         if state.roles.markers:
             state.roles.observe(change.statuses)
         for key, changed in change.results.items():
-            if state.namespace and key.namespace != state.namespace:
+            if state.namespace not in ("", key.namespace):
                 continue
             if changed.kind > PodResultChange.MESSAGE:
                 changed = changed._replace(seen_at=now)
@@ -305,13 +340,15 @@ class LeaseEvents(_Events):
 
     def on_add(self, obj: Lease, is_initial: bool) -> None:
         node = node_of_daemon_lease(obj.key.name)
-        leases = self._state.leases
-        if node and leases.observe_lease(
+        if not node:
+            return
+        must_reconcile = self._state.leases.observe_lease(
             node,
             obj,
             loop_time(),
             is_initial=is_initial,
-        ):
+        )
+        if must_reconcile:
             self._queues.daemons.add(node)
 
     def on_update(self, old: Lease, new: Lease) -> None:
@@ -319,7 +356,8 @@ class LeaseEvents(_Events):
 
     def on_delete(self, last_known: Lease) -> None:
         node = node_of_daemon_lease(last_known.key.name)
-        if node:
-            stored = self._state.node_pod_probes.get(NamespacedName("", node))
-            self._state.leases.forget_lease(node, stored)
-            self._queues.daemons.add(node)
+        if not node:
+            return
+        stored = self._state.node_pod_probe(node)
+        self._state.leases.forget_lease(node, stored)
+        self._queues.daemons.add(node)

@@ -32,10 +32,11 @@ class ForeignChange(NamedTuple):
     by: str
 
     def __str__(self) -> str:
-        what = f"{self.mark.kind} {self.mark.name!r} of pod {self.pod}"
-        if self.by == ADMISSION:
-            return what
+        mark = self.mark
         by = self.by
+        what = f"{mark.kind} {mark.name!r} of pod {self.pod}"
+        if by == ADMISSION:
+            return what
         if by != REMOVED:
             by = f"field manager {by!r}"
         return f"{what} ({by})"
@@ -47,15 +48,17 @@ def foreign_changes(
     claims: Claims,
 ) -> list[ForeignChange]:
     """What an update that is not ours changed of our marks on a pod that probes still claim."""
-    found: list[ForeignChange] = []
-    for mark in old.owned & claims.owners.keys():
+    ours = old.owned & claims.owners.keys()
+    found = []
+    for mark in ours:
         if _says_the_same(old, new, mark):
             continue
         writer = new.writer_of(mark)
         if not new.has(mark):
             writer = REMOVED
         if writer:
-            found.append(ForeignChange(new.key, mark, writer))
+            change = ForeignChange(new.key, mark, writer)
+            found.append(change)
     return found
 
 
@@ -69,7 +72,10 @@ def _says_the_same(
     if mark.field != "conditions":
         return old.value_of(mark) == new.value_of(mark)
     before = old.condition(mark.name)
-    return before is not None and same_condition(new.condition(mark.name), before)
+    if before is None:
+        return False
+    after = new.condition(mark.name)
+    return same_condition(after, before)
 
 
 class ForeignChanges:
@@ -88,7 +94,8 @@ class ForeignChanges:
         changes.pop(change, None)
         changes[change] = now
         while len(changes) > MAX_CHANGES:
-            del changes[next(iter(changes))]
+            oldest = next(iter(changes))
+            del changes[oldest]
 
     def of(self, marker: NamespacedName, now: float) -> list[ForeignChange]:
         """The changes that a marker reports now, in the order in which they were last seen."""
@@ -96,7 +103,8 @@ class ForeignChanges:
         if changes is None:
             return []
         for change, seen_at in [*changes.items()]:
-            if seen_at + REPORTED_SECONDS <= now:
+            ends_at = seen_at + REPORTED_SECONDS
+            if ends_at <= now:
                 del changes[change]
         if not changes:
             del self._seen_at[marker]
@@ -107,7 +115,9 @@ class ForeignChanges:
         changes = self._seen_at.get(marker)
         if not changes:
             return None
-        return max(min(changes.values()) + REPORTED_SECONDS - now, 0.0) + MARGIN_SECONDS
+        oldest_at = min(changes.values())
+        left = oldest_at + REPORTED_SECONDS - now
+        return max(left, 0.0) + MARGIN_SECONDS
 
     def forget(self, marker: NamespacedName) -> None:
         self._seen_at.pop(marker, None)

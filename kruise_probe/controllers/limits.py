@@ -4,6 +4,7 @@ A probe that is left out is not in NodePodProbe.spec. Its condition on the pod b
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kruise_probe.api.labels import MAX_ANNOTATION_BYTES, annotation_bytes
@@ -101,20 +102,30 @@ NOTHING_LEFT_OUT: Final[Mapping[str, LeftOut]] = {}
 
 def is_probed(pod: Pod) -> bool:
     """Whether a pod can be probed: it is active, scheduled, initialised and not a static pod."""
-    return pod.active and bool(pod.node) and not pod.mirror and pod.initialized
+    if pod.deleting:
+        return False
+    return may_have_entry(pod)
 
 
 def may_have_entry(pod: Pod) -> bool:
     """Whether a pod may be in a NodePodProbe: as `is_probed`, but it may be terminating (`whenTerminating: Probe`)."""
-    return not pod.finished and bool(pod.node) and not pod.mirror and pod.initialized
+    if pod.finished or pod.mirror:
+        return False
+    if not pod.node:
+        return False
+    return pod.initialized
 
 
 def has_no_place_in_annotations(pod: Pod, marker: CompiledMarker) -> bool:
     """Whether the webhook left out the marker, because the pod's annotations would have exceeded their limit."""
-    listed = pod.annotations.get(SERVERLESS_MARKERS_ANNOTATION, "").split(",")
-    if marker.key.name in listed or not any(probe.condition_type for probe in marker.probes):
+    listed = pod.annotations.get(SERVERLESS_MARKERS_ANNOTATION, "")
+    if marker.key.name in listed.split(","):
         return False
-    return annotation_bytes(pod.annotations) + marker.entry_bytes >= MAX_ANNOTATION_BYTES
+    types = [probe.condition_type for probe in marker.probes]
+    if not any(types):
+        return False
+    size = annotation_bytes(pod.annotations) + marker.entry_bytes
+    return size >= MAX_ANNOTATION_BYTES
 
 
 class Selection(NamedTuple):
@@ -131,18 +142,19 @@ class Selection(NamedTuple):
         for marker in self.left_out:
             probes += max(len(marker.probes), 1)
             if probes > REPORTED_PROBES:
-                break
+                return reported
             reported.append(marker)
         return reported
 
 
 def select(markers: tuple[CompiledMarker, ...]) -> Selection:
     """Select among the markers of a pod: a live marker that does not fit beside the older ones is left out whole."""
-    considered: list[CompiledMarker] = []
-    left_out: dict[CompiledMarker, LeftOut] = {}
+    considered = []
+    left_out = {}
     probes = 0
     keys = 0
-    for place, marker in enumerate(by_precedence(markers)):
+    in_order = by_precedence(markers)
+    for place, marker in enumerate(in_order):
         if place >= MARKERS_PER_POD:
             left_out[marker] = TOO_MANY_MARKERS
         elif probes + len(marker.probes) > PROBES_PER_POD:
@@ -161,24 +173,29 @@ def first_markers(live: Sequence[CompiledMarker]) -> tuple[CompiledMarker, ...]:
 
     What is selected among these is what is selected among all.
     """
-    first = tuple(live[:MARKERS_PER_POD])
     if len(live) <= MARKERS_PER_POD:
-        return first
-    reported = select(tuple(live[:MARKERS_REPORTED])).reported
-    return (*first, *[marker for marker in reported if marker not in first])
+        return tuple(live)
+    first = live[:MARKERS_PER_POD]
+    oldest = live[:MARKERS_REPORTED]
+    selection = select(tuple(oldest))
+    reported = selection.reported
+    beyond = [marker for marker in reported if marker not in first]
+    return (*first, *beyond)
 
 
 def by_precedence(markers: Iterable[CompiledMarker]) -> list[CompiledMarker]:
     """The markers that are not being deleted, the oldest first."""
     live = [marker for marker in markers if not marker.deleting]
-    live.sort(key=lambda marker: marker.order)
-    return live
+    return sorted(live, key=attrgetter("order"))
 
 
 def entry_too_large(marker: CompiledMarker, containers: Collection[str]) -> bool:
     """Whether the entry of `marker` exceeds the limit for a pod with these containers."""
-    here = [probe.entry_bytes for probe in marker.probes if probe.container in containers]
-    return sum(here) > ENTRY_BYTES
+    size = 0
+    for probe in marker.probes:
+        if probe.container in containers:
+            size += probe.entry_bytes
+    return size > ENTRY_BYTES
 
 
 def left_out_of(
@@ -190,19 +207,26 @@ def left_out_of(
 
     `markers` select the pod. `no_room` names the markers whose probes do not fit into the node's NodePodProbe.
     """
+    if not no_room and not _may_exceed(markers):
+        return NOTHING_LEFT_OUT
     containers = {container.name for container in pod.containers}
     selection = select(markers)
-    found = {marker.key.name: why for marker, why in selection.left_out.items()}
+    found = {}
+    for marker, why in selection.left_out.items():
+        found[marker.key.name] = why
     for marker in selection.considered:
+        name = marker.key.name
         if entry_too_large(marker, containers):
-            found[marker.key.name] = ENTRY_TOO_LARGE
-        elif marker.key.name in no_room:
-            found[marker.key.name] = NO_ROOM
+            found[name] = ENTRY_TOO_LARGE
+        elif name in no_room:
+            found[name] = NO_ROOM
     return found
 
 
-def may_leave_out(markers: Collection[CompiledMarker]) -> bool:
-    """Whether a pod that these markers select may exceed a limit. A cheap check for the common case."""
+def _may_exceed(markers: Collection[CompiledMarker]) -> bool:
+    """Whether these markers may exceed a limit of a pod. A cheap check for the common case."""
+    if len(markers) > MARKERS_PER_POD:
+        return True
     probes = 0
     keys = 0
     for marker in markers:
@@ -210,7 +234,9 @@ def may_leave_out(markers: Collection[CompiledMarker]) -> bool:
             return True
         probes += len(marker.probes)
         keys += marker.keys
-    return len(markers) > MARKERS_PER_POD or probes > PROBES_PER_POD or keys > KEYS_PER_POD
+    if probes > PROBES_PER_POD:
+        return True
+    return keys > KEYS_PER_POD
 
 
 def reported_without_room(
@@ -223,9 +249,9 @@ def reported_without_room(
     `running` holds the names of the pod's probes in the NodePodProbe of its node.
     """
     refused = {condition.type for condition in pod.conditions if condition.reason == REASON_NO_ROOM}
-    found: set[str] = set()
     if not refused:  # the common case
-        return found
+        return ()
+    found = set()
     for marker in markers:
         for probe in marker.probes:
             if probe.condition_type in refused and probe.name not in running:

@@ -19,17 +19,18 @@ class MarkedPods:
     """The pods that carry our marks, by namespace and by set of marks."""
 
     def __init__(self) -> None:
-        self._sets: Buckets[str, Owned] = Buckets()
-        self._pods: Buckets[tuple[str, Owned], NamespacedName] = Buckets()
+        self._sets = Buckets[str, Owned]()
+        self._pods = Buckets[tuple[str, Owned], NamespacedName]()
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
-        if old is not None and old.owned == new.owned:
-            return
         if old is not None:
+            if old.owned == new.owned:
+                return
             self.remove_pod(old)
         if new.owned:
-            self._sets.add(new.namespace, new.owned)
-            self._pods.add((new.namespace, new.owned), new.key)
+            marks = (new.namespace, new.owned)
+            self._sets.add(*marks)
+            self._pods.add(marks, new.key)
 
     def remove_pod(self, pod: Pod) -> None:
         marks = (pod.namespace, pod.owned)
@@ -42,8 +43,9 @@ class MarkedPods:
         namespace = marker.key.namespace
         pods: list[NamespacedName] = []
         for owned in self._sets.of(namespace):
-            if not owned.isdisjoint(marker.marks):
-                pods += self._pods.of((namespace, owned))
+            if owned.isdisjoint(marker.marks):
+                continue
+            pods += self._pods.of((namespace, owned))
         return pods
 
 
@@ -55,8 +57,8 @@ class EndingMarkers:
 
     def __init__(self) -> None:
         self._markers: dict[NamespacedName, CompiledMarker] = {}
-        self._in_namespace: Buckets[str, NamespacedName] = Buckets()
-        self._by_mark: Buckets[tuple[str, Mark], CompiledMarker] = Buckets()
+        self._in_namespace = Buckets[str, NamespacedName]()
+        self._by_mark = Buckets[tuple[str, Mark], CompiledMarker]()
 
     def has_any(self, namespace: str) -> bool:
         return namespace in self._in_namespace
@@ -66,11 +68,12 @@ class EndingMarkers:
 
     def add(self, marker: CompiledMarker) -> None:
         """Add a marker, or replace the one of the same key."""
-        self.discard(marker.key)
-        self._markers[marker.key] = marker
-        self._in_namespace.add(marker.key.namespace, marker.key)
+        key = marker.key
+        self.discard(key)
+        self._markers[key] = marker
+        self._in_namespace.add(key.namespace, key)
         for mark in marker.marks:
-            self._by_mark.add((marker.key.namespace, mark), marker)
+            self._by_mark.add((key.namespace, mark), marker)
 
     def discard(self, key: NamespacedName) -> None:
         marker = self._markers.pop(key, None)
@@ -82,10 +85,12 @@ class EndingMarkers:
 
     def naming(self, namespace: str, marks: Iterable[Mark]) -> list[CompiledMarker]:
         """Those that name any of these marks, in a fixed order."""
+        if not self.has_any(namespace):
+            return []
         found: dict[CompiledMarker, None] = {}
-        if self.has_any(namespace):
-            for mark in marks:
-                found |= dict.fromkeys(self._by_mark.of((namespace, mark)))
+        for mark in marks:
+            naming = self._by_mark.of((namespace, mark))
+            found |= dict.fromkeys(naming)
         return [*found]
 
     def selecting(self, pod: Pod) -> list[CompiledMarker]:

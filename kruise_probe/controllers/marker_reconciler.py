@@ -122,10 +122,13 @@ class MarkerReconciler:
         beyond = self._pods_beyond(compiled)
         facts_beyond = facts_of_left_out(TOO_MANY_MARKERS.reason)
         counts.change(facts_beyond, beyond)
+        facts = self._facts(compiled, counts)
+        reasons = reasons_of(compiled, counts)
+        lasting = known.lasting.observe(reasons)
         wanted = marker_status(
             marker,
-            self._facts(compiled, counts),
-            lasting=known.lasting.observe(reasons_of(compiled, counts)),
+            facts,
+            lasting=lasting,
             now=state.now(),
         )
         counts.change(facts_beyond, -beyond)
@@ -144,24 +147,28 @@ class MarkerReconciler:
     def _facts(self, compiled: CompiledMarker, counts: StatusCounts) -> Facts:
         """The counts with what is known of the nodes that they name."""
         state = self._state
-        errors: dict[str, str] = {}
+        errors = {}
         for name in counts.on_nodes(NODES_BEHIND):
             error = state.spec(name).error
             if error:
                 errors[name] = error
-        windows: set[str] = set()
+        windows = set()
         for name in counts.on_nodes(NO_DAEMON):
             node = state.node(name)
             if node is not None and node.is_windows:
                 windows.add(name)
-        own_conflicts = conflicts_of(compiled, claims_of((compiled,)))
+        holders = {}
+        for name in counts.on_nodes(TWO_DAEMONS):
+            holders[name] = state.leases.two_holders(name)
+        alone = claims_of((compiled,))
+        own_conflicts = conflicts_of(compiled, alone)
         groups = state.roles.problems_of(compiled)
         return Facts(
             compiled,
             counts,
             conflicts={*counts.of(ClaimConflict), *own_conflicts},
             node_errors=errors,
-            holders={name: state.leases.two_holders(name) for name in counts.on_nodes(TWO_DAEMONS)},
+            holders=holders,
             windows=windows,
             foreign=state.foreign.of(compiled.key, loop_time()),
             large_groups=groups.too_large,
@@ -182,14 +189,16 @@ class MarkerReconciler:
         wanted: PodProbeMarkerStatus,
         known: "_Known",
     ) -> None:
-        watches = self._state.informers.markers.watches
-        if known.pruned is not None and known.pruned.watches != watches:
-            known.pruned = None
-        if known.pruned is None:
+        informer = self._state.informers.markers
+        watches = informer.watches
+        pruned = known.pruned
+        if pruned is not None and pruned.watches != watches:
+            pruned = known.pruned = None
+        if pruned is None:
             is_current = not differs(wanted, marker.status)
         else:
-            is_sent = not differs(wanted, known.pruned.sent)
-            is_current = is_sent and not differs(known.pruned.stored, marker.status)
+            is_sent = not differs(wanted, pruned.sent)
+            is_current = is_sent and not differs(pruned.stored, marker.status)
         if is_current:
             return
         try:
@@ -202,7 +211,7 @@ class MarkerReconciler:
             )
         except NotFound:
             return
-        self._state.informers.markers.record_write(response)
+        informer.record_write(response)
         known.pruned = None
         if differs(wanted, response.status):
             stored = response.status or PodProbeMarkerStatus()
@@ -215,7 +224,8 @@ class MarkerReconciler:
         known: "_Known",
     ) -> None:
         """Record a Warning for each reason and generation, unless the status or an earlier event reported it."""
-        reported = {*known.warned, *_warnings(marker.conditions)}
+        before = _warnings(marker.conditions)
+        reported = {*known.warned, *before}
         known.warned = _warnings(status.conditions)
         involved = ObjectReference(
             *marker.key,
@@ -242,7 +252,7 @@ class MarkerReconciler:
         if known.deleting_since is None:
             known.deleting_since = loop_time()
         holding = state.node_index.nodes_holding(key)
-        pod: NamespacedName | None = None
+        pod = None
         if not holding and state.ending.get(key) is not None:
             pod = await self._slices.run(self._pod_with_stale_mark(compiled))
         if not holding and pod is None:
@@ -270,7 +280,8 @@ class MarkerReconciler:
         return Result(CHECK_SECONDS, finished=False)
 
     async def _remove_finalizer(self, marker: PodProbeMarker) -> Result | None:
-        others = [name for name in marker.metadata.finalizers if name != MARKER_FINALIZER]
+        finalizers = marker.metadata.finalizers
+        others = [name for name in finalizers if name != MARKER_FINALIZER]
         changed = await self._write_finalizers(marker, tuple(others))
         if changed is None or others:
             return Result(CATCH_UP_SECONDS, finished=False)
@@ -279,18 +290,23 @@ class MarkerReconciler:
     def _is_writing(self, namespace: str, since: float) -> bool:
         """Whether a patch of a pod is in flight that began before `since`: it may write marks of the marker."""
         for key, sent_at in self._state.writing.items():
-            if key.namespace == namespace and sent_at <= since:
+            if key.namespace != namespace:
+                continue
+            if sent_at <= since:
                 return True
         return False
 
     def _refusals_of(self, compiled: CompiledMarker) -> dict[NamespacedName, str]:
         """The pods with marks of the marker on which the API server refuses changes of it, and why."""
         state = self._state
-        found: dict[NamespacedName, str] = {}
+        marker = compiled.key
+        found = {}
         for key in state.refusals:
+            if key.namespace != marker.namespace:
+                continue
             pod = state.pods.get(key)
-            why = state.refusal_of(compiled.key.name, key)
-            if pod is None or not why or key.namespace != compiled.key.namespace:
+            why = state.refusal_of(marker.name, key)
+            if pod is None or not why:
                 continue
             if not pod.owned.isdisjoint(compiled.marks):
                 found[key] = why
@@ -301,13 +317,17 @@ class MarkerReconciler:
         state = self._state
         marked = state.marked.of_marker(compiled)
         selected = [pod.key for pod in state.matching.pods_of(compiled)]
-        for number, key in enumerate(marked + selected, start=1):
+        keys = marked + selected
+        for number, key in enumerate(keys, start=1):
             pod = state.pods.get(key)
             if pod is None:
                 continue
-            if number <= len(marked) or unowned_marks(pod, compiled):
-                claims = claims_of(state.matching.considered_of(pod)).on(pod)
-                if StaleMarks(pod, claims).has_any_of(compiled):
+            is_marked = number <= len(marked)
+            if is_marked or unowned_marks(pod, compiled):
+                considered = state.matching.considered_of(pod)
+                claims = claims_of(considered).on(pod)
+                stale = StaleMarks(pod, claims)
+                if stale.has_any_of(compiled):
                     return key
             if number % PODS_PER_STEP == 0:
                 yield
@@ -319,12 +339,13 @@ class MarkerReconciler:
         finalizers: tuple[str, ...],
     ) -> PodProbeMarker | None:
         """Write the finalizers; return None on a conflict, as others write finalizers too."""
-        body = {"metadata": {"resourceVersion": marker.resource_version, "finalizers": finalizers}}
+        metadata = {"resourceVersion": marker.resource_version, "finalizers": finalizers}
+        body = msgspec.json.encode({"metadata": metadata})
         try:
             changed = await self._client.patch(
                 MARKERS,
                 marker.key,
-                msgspec.json.encode(body),
+                body,
                 patch_type=PatchType.MERGE,
             )
         except (Conflict, NotFound):
@@ -376,9 +397,14 @@ class _Known:
 
 def _warnings(conditions: tuple[Condition, ...]) -> Mapping[_Warning, str]:
     """The messages of the conditions that are worth a Warning."""
-    found: dict[_Warning, str] = {}
+    found = {}
     for condition in conditions:
-        if condition.status == "True" and condition.reason in WARNING_REASONS:
-            warning = _Warning(condition.reason, condition.observed_generation or 0)
-            found[warning] = condition.message
+        reason = condition.reason
+        if condition.status != "True":
+            continue
+        if reason not in WARNING_REASONS:
+            continue
+        generation = condition.observed_generation or 0
+        warning = _Warning(reason, generation)
+        found[warning] = condition.message
     return found

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from kruise_probe.api.meta import Condition, NamespacedName
 from kruise_probe.api.times import format_time
@@ -34,13 +35,13 @@ def stamped(
 ) -> tuple[Condition, ...]:
     """Set lastTransitionTime, which changes only with the status, and observedGeneration."""
     previous = {condition.type: condition for condition in marker.conditions}
-    found: list[Condition] = []
+    found = []
     for condition in conditions:
-        since: str | None = None
+        since = None
         before = previous.get(condition.type)
         if before is not None and before.status == condition.status:
             since = before.last_transition_time
-        stamped_condition = msgspec.structs.replace(
+        stamped_condition = replace(
             condition,
             last_transition_time=since or format_time(now),
             observed_generation=generation,
@@ -111,15 +112,20 @@ def encode_status(status: PodProbeMarkerStatus) -> bytes:
     """Encode a merge patch of the whole status, also of zeros."""
     names = PodProbeMarkerStatus.__struct_encode_fields__
     values = msgspec.structs.astuple(status)
-    return msgspec.json.encode({"status": dict(zip(names, values, strict=True))})
+    whole = dict(zip(names, values, strict=True))
+    return msgspec.json.encode({"status": whole})
 
 
 def differs(wanted: PodProbeMarkerStatus, current: PodProbeMarkerStatus | None) -> bool:
     """Whether a write would change anything but times, which never change alone."""
-    return current is None or _without_times(wanted) != _without_times(current)
+    if current is None:
+        return True
+    return _without_times(wanted) != _without_times(current)
 
 
 def _without_times(status: PodProbeMarkerStatus) -> PodProbeMarkerStatus:
-    replace = msgspec.structs.replace
-    conditions = [replace(condition, last_transition_time=None) for condition in status.conditions]
+    conditions = []
+    for condition in status.conditions:
+        without_time = replace(condition, last_transition_time=None)
+        conditions.append(without_time)
     return replace(status, conditions=tuple(conditions))

@@ -34,7 +34,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from kruise_probe.api.extraction import FromMessage, value_of
 from kruise_probe.api.messages import normalise_message
@@ -90,7 +90,8 @@ class PodResults(NamedTuple):
         if not self.left_out:  # the common case
             return None
         marker = ProbeName.parse(claim.name).marker
-        return self.left_out.get(marker) or self.left_out.get(claim.name)
+        left_out = self.left_out
+        return left_out.get(marker) or left_out.get(claim.name)
 
 
 class WhyUnknown(NamedTuple):
@@ -144,7 +145,8 @@ def marking(
             is_edited = claim.name in edited and why is None
             if is_edited or not same_condition(current, condition):
                 changes.conditions.append(condition)
-        for mark, value, _ in values_of(_wanted(pod, claim, state, role), state):
+        wanted = _wanted(pod, claim, state, role)
+        for mark, value, _ in values_of(wanted, state):
             if pod.value_of(mark) != value:
                 changes.keys[mark] = value
     _remove_stale_marks(pod, claims, ended, changes)
@@ -163,18 +165,21 @@ def _shown(
     recorded = results.states.get(claim.name)
     if recorded is not None and recorded.state not in CONDITION_STATUS:
         recorded = None
-    why: WhyUnknown | None = None
+    why = None
     if not results.by_provider:
         why = why_unknown(pod, claim, results)
     if results.limit_of(claim) is not None:
         return _NO_STATE, why
     if why is None:
         if pod.deleting and not claim.runs_while_terminating:
-            recorded = None
+            return None, None
         return recorded, None
     if recorded is not None and pod.active:
-        return msgspec.structs.replace(_NO_STATE, last_probe_time=recorded.last_probe_time), why
-    return _NO_STATE if _owns_any(pod, claim) else None, why
+        unknown = replace(_NO_STATE, last_probe_time=recorded.last_probe_time)
+        return unknown, why
+    if _owns_any(pod, claim):
+        return _NO_STATE, why
+    return None, why
 
 
 def why_unknown(
@@ -211,11 +216,17 @@ def _condition(
     if why is not None:
         reason = why.reason
         message = why.message
-    elif role is not None and status == "True" and (role.waits or not role.holds):
-        reason = REASON_NOT_HOLDER
-        message = role.waits or message
-    probed_at = parse_time(state.last_probe_time)  # a malformed time would make the patch invalid
-    since: str | None = None
+    elif role is not None and status == "True":
+        if role.waits:
+            reason = REASON_NOT_HOLDER
+            message = role.waits
+        elif not role.holds:
+            reason = REASON_NOT_HOLDER
+    probe_time = None
+    probed_at = parse_time(state.last_probe_time)
+    if probed_at is not None:  # a malformed time would make the patch invalid
+        probe_time = format_time(probed_at)
+    since = None
     if current is None or current.status != status:
         since = _transition_time(current, state, now)
     return PodCondition(
@@ -223,7 +234,7 @@ def _condition(
         status=status,
         reason=reason,
         message=message,
-        last_probe_time=format_time(probed_at) if probed_at is not None else None,
+        last_probe_time=probe_time,
         last_transition_time=since,
     )
 
@@ -235,9 +246,12 @@ def _transition_time(
 ) -> str:
     """When the node observed the transition; `now` if the condition has a later transition time."""
     seen_at = parse_time(state.last_transition_time)
-    moved_at = parse_time(current.last_transition_time) if current is not None else None
-    if seen_at is None or (moved_at is not None and seen_at < moved_at):
-        seen_at = now
+    if seen_at is None:
+        return format_time(now)
+    if current is not None:
+        moved_at = parse_time(current.last_transition_time)
+        if moved_at is not None and seen_at < moved_at:
+            return format_time(now)
     return format_time(seen_at)
 
 
@@ -248,12 +262,15 @@ def same_condition(
     but_message: bool = False,
 ) -> bool:
     """Whether both have the same status and texts, `but_message` not. A difference in `lastProbeTime` only is no change."""
-    return (
-        current is not None
-        and current.status == wanted.status
-        and (current.reason or "") == (wanted.reason or "")
-        and (but_message or (current.message or "") == (wanted.message or ""))
-    )
+    if current is None:
+        return False
+    if current.status != wanted.status:
+        return False
+    if (current.reason or "") != (wanted.reason or ""):
+        return False
+    if but_message:
+        return True
+    return (current.message or "") == (wanted.message or "")
 
 
 def _wanted(
@@ -263,7 +280,9 @@ def _wanted(
     role: Role | None,
 ) -> Wanted:
     """The labels and annotations of `pod`; a role decides also without a state."""
-    name = state.state if state is not None else ""
+    name = ""
+    if state is not None:
+        name = state.state
     if role is not None:
         return wanted_in(role, claim, pod, name)
     return claim.wanted.get(name, {})
@@ -279,15 +298,17 @@ class Value(NamedTuple):
 
 def values_of(wanted: Wanted, result: ContainerProbeState | None) -> list[Value]:
     """The values of `wanted` for this result; None has no message. Keys of a shortened message are left out."""
-    values: list[Value] = []
+    values = []
     for mark, source in wanted.items():
         if not isinstance(source, FromMessage):
             values.append(Value(mark, source))
             continue
-        if result is not None and result.message_shortened:
-            continue
-        # Providers and Kruise's daemon do not normalise their messages.
-        message = normalise_message(result.message or "") if result is not None else ""
+        message = ""
+        if result is not None:
+            if result.message_shortened:
+                continue
+            # Providers and Kruise's daemon do not normalise their messages.
+            message = normalise_message(result.message or "")
         found = value_of(mark, source, message)
         if found is None:
             values.append(Value(mark, source.static, invalid=source))
@@ -299,15 +320,19 @@ def values_of(wanted: Wanted, result: ContainerProbeState | None) -> list[Value]
 def stale_message_of(pod: Pod) -> str:
     """Why the results of the pod's node are stale, as a condition that we wrote says; or an empty string."""
     for condition in pod.conditions:
-        if condition.reason == REASON_DAEMON_STALE and _owns_condition(pod, condition.type):
+        if condition.reason != REASON_DAEMON_STALE:
+            continue
+        if _owns_condition(pod, condition.type):
             return condition.message or ""
     return ""
 
 
 def _owns_any(pod: Pod, claim: Claim) -> bool:
     """Whether we wrote the condition of the claim, or a mark that its policy for Unknown changes."""
+    if _owns_condition(pod, claim.condition_type):
+        return True
     unknown = claim.wanted.get(ProbeState.UNKNOWN, {})
-    return _owns_condition(pod, claim.condition_type) or not pod.owned.isdisjoint(unknown)
+    return not pod.owned.isdisjoint(unknown)
 
 
 def _owns_condition(pod: Pod, type: str) -> bool:
@@ -331,7 +356,7 @@ def _mark_paused(
 
 def _with_reason(current: PodCondition, reason: str) -> PodCondition:
     """The condition with another reason and the same transition time."""
-    return msgspec.structs.replace(current, reason=reason, last_transition_time=None)
+    return replace(current, reason=reason, last_transition_time=None)
 
 
 def _remove_stale_marks(
@@ -341,17 +366,24 @@ def _remove_stale_marks(
     changes: Changes,
 ) -> None:
     """Remove our marks, `ended` among them, that no live marker of the pod would write."""
-    for mark in sorted(pod.owned | (ended - pod.owned_by_others)):
+    ours = pod.owned | (ended - pod.owned_by_others)
+    for mark in sorted(ours):
         owner = claims.owners.get(mark)
         if mark.field == "conditions":
             if owner is None:
                 _remove_condition(pod, mark.name, changes)
             continue
         value = pod.value_of(mark)
-        if value is None or mark in changes.keys:
+        if value is None:
             continue
-        if owner is None or not (pod.paused or owner.paused or owner.may_write(mark, value)):
-            changes.keys[mark] = None
+        if mark in changes.keys:
+            continue
+        if owner is not None:
+            if pod.paused or owner.paused:
+                continue
+            if owner.may_write(mark, value):
+                continue
+        changes.keys[mark] = None
 
 
 def _remove_condition(
@@ -370,15 +402,16 @@ def _remove_condition(
 
 def states_of_conditions(pod: Pod, claims: Claims) -> States:
     """Convert the conditions that the provider wrote into probe states."""
-    states: dict[str, ContainerProbeState] = {}
+    states = {}
     for claim in claims.claims:
-        condition = pod.condition(claim.condition_type) if claim.condition_type else None
-        if condition is not None:
-            states[claim.name] = ContainerProbeState(
-                name=claim.name,
-                state=_STATE_OF_STATUS.get(condition.status, ProbeState.UNKNOWN),
-                last_probe_time=condition.last_probe_time,
-                last_transition_time=condition.last_transition_time,
-                message=condition.message,
-            )
+        condition = pod.condition(claim.condition_type)
+        if condition is None:
+            continue
+        states[claim.name] = ContainerProbeState(
+            name=claim.name,
+            state=_STATE_OF_STATUS.get(condition.status, ProbeState.UNKNOWN),
+            last_probe_time=condition.last_probe_time,
+            last_transition_time=condition.last_transition_time,
+            message=condition.message,
+        )
     return states

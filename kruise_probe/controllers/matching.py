@@ -22,8 +22,6 @@ from kruise_probe.controllers.buckets import Buckets
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import MARKERS_REPORTED, first_markers
 
-PodsIn = Callable[[str], Iterable[Pod]]
-"""Returns the pods of a namespace."""
 Considered = tuple[CompiledMarker, ...]
 """The live markers that may have an effect on a pod, the oldest first; see `limits.first_markers`."""
 
@@ -69,11 +67,11 @@ class _Namespace:
 
     def __init__(self, pods: Callable[[], Iterable[Pod]]) -> None:
         self._pods = pods
-        self._key_uses: Counter[str] = Counter()
+        self._key_uses = Counter[str]()
         """How many selectors mention a label key."""
         self._sets: dict[frozenset[_Item], LabelSet] = {}
-        self._sets_with: Buckets[_Item, LabelSet] = Buckets()
-        self._by_anchor: Buckets[_Item | None, CompiledMarker] = Buckets()
+        self._sets_with = Buckets[_Item, LabelSet]()
+        self._by_anchor = Buckets[_Item | None, CompiledMarker]()
         """Live markers; under None are those whose selector requires no value."""
         self.deleting: Final[dict[NamespacedName, CompiledMarker]] = {}
         self.size = 0
@@ -89,8 +87,8 @@ class _Namespace:
         found = self._sets.get(key)
         if found is None:
             labels = dict(key)
-            found = LabelSet(labels, self._live_for(labels))
-            self._sets[key] = found
+            live = self._live_for(labels)
+            found = self._sets[key] = LabelSet(labels, live)
             for item in key:
                 self._sets_with.add(item, found)
         found.pods[pod.uid] = pod
@@ -115,7 +113,8 @@ class _Namespace:
                 candidates += self._sets.values()
             else:
                 candidates += self.sets_with(item)
-        return [found for found in candidates if marker.selector.matches(found.labels)]
+        matches = marker.selector.matches
+        return [label_set for label_set in candidates if matches(label_set.labels)]
 
     def sets_with(self, item: _Item) -> Iterable[LabelSet]:
         """The label sets with this label, also those that no marker selects."""
@@ -124,10 +123,9 @@ class _Namespace:
     def count_keys(self, marker: CompiledMarker, by: int) -> None:
         """Add or remove the keys of a marker. Those that no other mentions split or merge label sets."""
         uses = self._key_uses
-        own = {key for key in marker.label_keys if uses[key] + min(by, 0) == 0}
-        moving: list[Pod] = []
-        if own:
-            moving += [pod for pod in self._pods() if not own.isdisjoint(pod.labels)]
+        by_itself = max(-by, 0)
+        own = {key for key in marker.label_keys if uses[key] == by_itself}
+        moving = self._pods_with(own)
         for pod in moving:
             self.remove_pod(pod)
         for key in marker.label_keys:
@@ -136,6 +134,12 @@ class _Namespace:
                 del uses[key]
         for pod in moving:
             self.add_pod(pod)
+
+    def _pods_with(self, keys: set[str]) -> list[Pod]:
+        """The pods that have any of these labels."""
+        if not keys:
+            return []
+        return [pod for pod in self._pods() if not keys.isdisjoint(pod.labels)]
 
     def add_marker(self, marker: CompiledMarker) -> None:
         self.size += 1
@@ -159,12 +163,14 @@ class _Namespace:
 
     def _key(self, labels: Mapping[str, str]) -> frozenset[_Item]:
         used = self._key_uses
-        return frozenset([item for item in labels.items() if item[0] in used])
+        items = [item for item in labels.items() if item[0] in used]
+        return frozenset(items)
 
     def _live_for(self, labels: Mapping[str, str]) -> list[CompiledMarker]:
-        candidates = [*self._by_anchor.of(None)]
+        by_anchor = self._by_anchor
+        candidates = [*by_anchor.of(None)]
         for item in labels.items():
-            candidates += self._by_anchor.of(item)
+            candidates += by_anchor.of(item)
         live = [marker for marker in candidates if marker.selector.matches(labels)]
         live.sort(key=_by_order)
         return live
@@ -182,9 +188,9 @@ def _required_items(marker: CompiledMarker) -> Iterable[_Item | None]:
 
 
 class Matching:
-    """The markers of each pod, and the pods of each marker."""
+    """The markers of each pod, and the pods of each marker. `pods_in` returns the pods of a namespace."""
 
-    def __init__(self, pods_in: PodsIn) -> None:
+    def __init__(self, pods_in: Callable[[str], Iterable[Pod]]) -> None:
         self._pods_in = pods_in
         self._namespaces: dict[str, _Namespace] = {}
         self.markers: Final[dict[NamespacedName, CompiledMarker]] = {}
@@ -194,10 +200,10 @@ class Matching:
         namespace = self._namespaces.get(pod.namespace)
         if namespace is None:
             return ()
-        found = namespace.set_of(pod.labels)
-        if found is None:
+        label_set = namespace.set_of(pod.labels)
+        if label_set is None:
             return ()
-        return found.considered
+        return label_set.considered
 
     def group_of(
         self,
@@ -213,11 +219,14 @@ class Matching:
         if namespace is None:
             return []
         candidates = namespace.sets_with((label, value)) if value else namespace.selected_by(marker)
-        pods: list[Pod] = []
-        for found in candidates:
-            if found.labels.get(label, "") == value and marker.selector.matches(found.labels):
-                pods += found.pods.values()
-        return pods
+        group = []
+        for label_set in candidates:
+            labels = label_set.labels
+            if labels.get(label, "") != value:
+                continue
+            if marker.selector.matches(labels):
+                group.append(label_set)
+        return _pods_in(group)
 
     def markers_of(self, pod: Pod) -> tuple[CompiledMarker, ...]:
         """All markers that select `pod`, the oldest first, also those that are being deleted or not considered."""
@@ -226,10 +235,11 @@ class Matching:
             return ()
         deleting = namespace.deleting.values()
         markers = [marker for marker in deleting if marker.selector.matches(pod.labels)]
-        found = namespace.set_of(pod.labels)
-        if found is not None:
-            markers += found.live
-        return tuple(sorted(markers, key=_by_order))
+        label_set = namespace.set_of(pod.labels)
+        if label_set is not None:
+            markers += label_set.live
+        markers.sort(key=_by_order)
+        return tuple(markers)
 
     def label_sets_of(self, marker: CompiledMarker) -> list[LabelSet]:
         """The label sets that `marker` selects."""
@@ -240,10 +250,7 @@ class Matching:
 
     def pods_of(self, marker: CompiledMarker) -> list[Pod]:
         """The pods that `marker` selects."""
-        pods: list[Pod] = []
-        for found in self.label_sets_of(marker):
-            pods += found.pods.values()
-        return pods
+        return _pods_in(self.label_sets_of(marker))
 
     def set_marker(self, marker: CompiledMarker) -> list[Pod]:
         """Add a marker, or replace the one of the same key. Return the pods for which other markers are considered now."""
@@ -275,10 +282,8 @@ class Matching:
             namespace.remove_marker(old)
         if new is not None:
             namespace.add_marker(new)
-        pods: list[Pod] = []
-        for found, considered in before.items():
-            if found.considered != considered:
-                pods += found.pods.values()
+        changed = [found for found, considered in before.items() if found.considered != considered]
+        pods = _pods_in(changed)
         if not namespace.size:
             del self._namespaces[key.namespace]
         elif old is not None:
@@ -289,8 +294,10 @@ class Matching:
         namespace = self._namespaces.get(new.namespace)
         if namespace is None:
             return
-        if old is not None and old.labels != new.labels:
-            namespace.remove_pod(old)
+        if old is not None:
+            has_moved = old.labels != new.labels
+            if has_moved:
+                namespace.remove_pod(old)
         namespace.add_pod(new)
 
     def remove_pod(self, pod: Pod) -> None:
@@ -300,4 +307,11 @@ class Matching:
 
 
 def _considered_in(label_sets: Iterable[LabelSet]) -> dict[LabelSet, Considered]:
-    return {found: found.considered for found in label_sets}
+    return {label_set: label_set.considered for label_set in label_sets}
+
+
+def _pods_in(label_sets: Iterable[LabelSet]) -> list[Pod]:
+    pods: list[Pod] = []
+    for label_set in label_sets:
+        pods += label_set.pods.values()
+    return pods

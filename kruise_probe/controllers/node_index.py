@@ -10,10 +10,10 @@ Differs: nothing.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.names import ProbeName
 from kruise_probe.api.node_pod_probe import (
     ContainerProbeState,
     NodePodProbe,
@@ -23,13 +23,11 @@ from kruise_probe.api.node_pod_probe import (
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.controllers.buckets import Buckets
-from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.compiled import CompiledMarker, key_of_marker
 from kruise_probe.controllers.marking import States
 
 PodIdentity = tuple[str, str, str]
 """Namespace, name and uid. A result belongs to a pod if all three are equal, as in Kruise."""
-
-Statuses = Mapping[PodIdentity, PodProbeStatus]
 
 
 class NodeView(NamedTuple):
@@ -40,21 +38,22 @@ class NodeView(NamedTuple):
     """
 
     entries: Mapping[str, PodProbe]
-    statuses: Statuses
+    statuses: Mapping[PodIdentity, PodProbeStatus]
     knows: frozenset[str] = frozenset()
 
-    def state_of(self, pod: Pod, probe: str) -> ContainerProbeState | None:
-        """The published state of a probe of the pod, whatever its hash."""
-        status = self.statuses.get((pod.namespace, pod.name, pod.uid))
-        return _by_name(status).get(probe)
+    def states_of(self, pod: Pod) -> dict[str, ContainerProbeState]:
+        """The published states of the pod's probes, whatever their hash."""
+        identity = (pod.namespace, pod.name, pod.uid)
+        return _by_name(self.statuses.get(identity))
 
     def entry_of(self, pod: Pod, probe: str) -> ContainerProbe | None:
         """The stored entry of a probe of the pod."""
         entry = self.entries.get(pod.uid)
-        if entry is not None:
-            for stored in entry.probes:
-                if stored.name == probe:
-                    return stored
+        if entry is None:
+            return None
+        for stored in entry.probes:
+            if stored.name == probe:
+                return stored
         return None
 
 
@@ -114,7 +113,7 @@ class NodePodProbeIndex:
 
     def __init__(self) -> None:
         self._views: dict[str, NodeView] = {}
-        self._nodes_of_marker: Buckets[NamespacedName, str] = Buckets()
+        self._nodes_of_marker = Buckets[NamespacedName, str]()
         self._markers_on: dict[str, set[NamespacedName]] = {}
 
     def view(self, node: str) -> NodeView:
@@ -127,14 +126,15 @@ class NodePodProbeIndex:
         So a new policy is not applied to the result of an old command, also if the marker was deleted and created
         again. Unknown is no result of a handler. With Kruise's daemon or CRD states have no hash, and all count.
         """
-        status = self.view(pod.node).statuses.get((pod.namespace, pod.name, pod.uid))
-        states = _by_name(status)
+        states = self.view(pod.node).states_of(pod)
         if not states:
             return states
         for marker in markers:
             for probe in marker.probes:
                 state = states.get(probe.name)
-                if state is None or not state.probe_hash or state.state == ProbeState.UNKNOWN:
+                if state is None:
+                    continue
+                if not state.probe_hash or state.state == ProbeState.UNKNOWN:
                     continue
                 if state.probe_hash != probe.hash_on(pod):
                     del states[probe.name]
@@ -158,15 +158,18 @@ class NodePodProbeIndex:
         is_changed = old is None or old.spec != new.spec
         if is_changed:
             entries = {entry.uid: entry for entry in new.spec.pod_probes}
-            counted = dict.fromkeys(_pods_of_changed_entries(before.entries, entries))
+            pods = _pods_of_changed_entries(before.entries, entries)
+            counted = dict.fromkeys(pods)
             markers = self._index_entries(name, entries)
-        statuses: dict[PodIdentity, PodProbeStatus] = {}
+        statuses = {}
         for status in new.results:
             statuses[status.namespace, status.name, status.uid] = status
-        knows = frozenset(new.status.known_fields) if new.status is not None else frozenset()
+        knows: frozenset[str] = frozenset()
+        if new.status is not None:
+            knows = frozenset(new.status.known_fields)
         self._views[name] = NodeView(entries, statuses, knows)
-        results: dict[NamespacedName, ResultsChange] = {}
-        changed: list[StatusChange] = []
+        results = {}
+        changed = []
         for identity in {**before.statuses, **statuses}:
             removed = before.statuses.get(identity)
             added = statuses.get(identity)
@@ -174,7 +177,8 @@ class NodePodProbeIndex:
             if change is None:
                 continue
             changed.append((removed, added))
-            pod = NamespacedName(identity[0], identity[1])
+            namespace, pod_name, _ = identity
+            pod = NamespacedName(namespace, pod_name)
             counted[pod] = None
             if added is not None:
                 results[pod] = change
@@ -184,18 +188,20 @@ class NodePodProbeIndex:
         """Remove the NodePodProbe of a node; return what changed."""
         before = self._views.pop(name, _EMPTY_VIEW)
         counted = _pods_of_changed_entries(before.entries, {})
-        return ProbesChange(True, {}, counted, self._index_entries(name, {}))
+        markers = self._index_entries(name, {})
+        return ProbesChange(True, {}, counted, markers)
 
     def _index_entries(self, node: str, entries: Mapping[str, PodProbe]) -> set[NamespacedName]:
         """Index the node by the markers of its entries; return the markers of the old and the new entries."""
+        nodes = self._nodes_of_marker
         old = self._markers_on.pop(node, set())
         new = _markers_of_entries(entries)
         if new:
             self._markers_on[node] = new
         for marker in old - new:
-            self._nodes_of_marker.discard(marker, node)
+            nodes.discard(marker, node)
         for marker in new - old:
-            self._nodes_of_marker.add(marker, node)
+            nodes.add(marker, node)
         return old | new
 
 
@@ -203,10 +209,13 @@ def _pods_of_changed_entries(
     before: Mapping[str, PodProbe], after: Mapping[str, PodProbe]
 ) -> list[NamespacedName]:
     """The pods whose entries were added, removed or changed."""
-    changed: list[NamespacedName] = []
-    for uid, entry in {**before, **after}.items():
-        if before.get(uid) != after.get(uid):
-            changed.append(NamespacedName(entry.namespace, entry.name))
+    both = {**before, **after}
+    changed = []
+    for uid, entry in both.items():
+        if before.get(uid) == after.get(uid):
+            continue
+        pod = NamespacedName(entry.namespace, entry.name)
+        changed.append(pod)
     return changed
 
 
@@ -219,7 +228,7 @@ def _changed_results(
     removed = _by_name(before)
     kind = PodResultChange.MESSAGE
     is_changed = False
-    edited: list[str] = []
+    edited = []
     for name, state in _by_name(after).items():
         previous = removed.pop(name, None)
         if previous is None:
@@ -228,10 +237,12 @@ def _changed_results(
             continue
         if previous.state != state.state:
             kind = PodResultChange.STATE
-        elif _says_the_same(previous, state):
+        elif _content_of(previous) == _content_of(state):
             continue
         is_changed = True
-        if previous.probe_hash and state.probe_hash not in (None, "", previous.probe_hash):
+        if not previous.probe_hash or not state.probe_hash:
+            continue
+        if previous.probe_hash != state.probe_hash:
             edited.append(name)
     if not is_changed and not removed:
         return None
@@ -244,18 +255,14 @@ def _by_name(status: PodProbeStatus | None) -> dict[str, ContainerProbeState]:
     return {state.name: state for state in status.probe_states}
 
 
-def _says_the_same(before: ContainerProbeState, after: ContainerProbeState) -> bool:
-    return (
-        before.message == after.message
-        and before.message_shortened == after.message_shortened
-        and before.probe_hash == after.probe_hash
-        and before.epoch == after.epoch
-    )
+_content_of = attrgetter("message", "message_shortened", "probe_hash", "epoch")
+"""What of a result is new information, if its state is the same."""
 
 
 def _markers_of_entries(entries: Mapping[str, PodProbe]) -> set[NamespacedName]:
-    markers: set[NamespacedName] = set()
+    markers = set()
     for entry in entries.values():
         for probe in entry.probes:
-            markers.add(NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker))
+            marker = key_of_marker(entry.namespace, probe.name)
+            markers.add(marker)
     return markers

@@ -17,7 +17,7 @@ from prometheus_client import Gauge
 
 from kruise_probe.api.core import Node
 from kruise_probe.api.errors import KubeError, NotFound, first_line
-from kruise_probe.api.meta import NamespacedName, OwnerReference, with_node_owner
+from kruise_probe.api.meta import OwnerReference, with_node_owner
 from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
 from kruise_probe.api.node_pod_probe import NodePodProbe, PodProbe
 from kruise_probe.api.resources import NODE_POD_PROBES
@@ -55,13 +55,13 @@ class NodeReconciler:
         self._queues = state.queues
         self._client = client
         self._slices = Slices()
-        self._left_out: Counter[str] = Counter()
+        self._left_out = Counter[str]()
         """Probes of all nodes that a limit leaves out, by reason."""
 
     async def reconcile(self, name: str) -> None:
         state = self._state
         node = state.node(name)
-        stored = state.node_pod_probes.get(NamespacedName("", name))
+        stored = state.node_pod_probe(name)
         if node is None or node.is_virtual:
             await self._delete(stored)
             self._record(name, None)
@@ -70,20 +70,24 @@ class NodeReconciler:
         owners: tuple[OwnerReference, ...] | None = None
         if stored is not None:
             current = stored.spec.pod_probes
-            owners = with_node_owner(stored.metadata.owner_references, node.as_owner)
+            references = stored.metadata.owner_references
+            owners = with_node_owner(references, node.as_owner)
         known = state.spec(name)
         wanted, written = await self._decide(name, known, current)
-        if stored is None or owners is not None or not _is_current(known, wanted, current):
+        is_current = stored is not None and _is_current(known, wanted, current)
+        if is_current and owners is None:
+            if wanted != current:
+                written = written._replace(sent=known.sent, stored=known.stored)
+        else:
             try:
                 kept = await self._write(node, stored, wanted, owners)
             except KubeError as error:
-                self._record(name, known._replace(error=first_line(str(error))))
+                reason = first_line(str(error))
+                self._record(name, known._replace(error=reason))
                 raise
             # The server may prune or default fields. These are remembered, so that no write is repeated.
             if kept != wanted:
                 written = written._replace(sent=wanted, stored=kept)
-        elif wanted != current:
-            written = written._replace(sent=known.sent, stored=known.stored)
         self._record(name, written)
         if self._own_reads is not None:
             await self._own_reads.create_missing(node)
@@ -96,26 +100,28 @@ class NodeReconciler:
     ) -> tuple[tuple[PodProbe, ...], WrittenSpec]:
         """The entries that the node should have, and what is then known of them."""
         state = self._state
-        plan = await self._slices.run(
-            plan_steps(
-                state.pods_on(name),
-                state.matching.considered_of,
-                current,
-                ending=self._ending_on(name),
-                namespace=state.namespace,
-            )
+        planning = plan_steps(
+            state.pods_on(name),
+            state.matching.considered_of,
+            current,
+            ending=self._ending_on(name),
+            namespace=state.namespace,
         )
+        plan = await self._slices.run(planning)
         if _is_current(known, plan.entries, current):
-            return plan.entries, WrittenSpec(left_out=plan.left_out)
-        fitted = await self._slices.run(fit_steps(plan.parts, plan.others))
+            written = WrittenSpec(left_out=plan.left_out)
+            return plan.entries, written
+        fitting = fit_steps(plan.parts, plan.others)
+        fitted = await self._slices.run(fitting)
         left_out = plan.left_out
         if fitted.probes_left_out:
             left_out = {**left_out, REASON_NO_ROOM: fitted.probes_left_out}
-        return fitted.entries, WrittenSpec(no_room=fitted.no_room, left_out=left_out)
+        written = WrittenSpec(no_room=fitted.no_room, left_out=left_out)
+        return fitted.entries, written
 
     def _ending_on(self, name: str) -> list[CompiledMarker]:
         """The markers being deleted with entries on the node."""
-        found: list[CompiledMarker] = []
+        found = []
         for key in self._state.node_index.markers_on(name):
             marker = self._state.ending.get(key)
             if marker is not None:
@@ -138,10 +144,12 @@ class NodeReconciler:
         return response.spec.pod_probes
 
     async def _create(self, node: Node, wanted: tuple[PodProbe, ...]) -> NodePodProbe:
-        body = NODE_POD_PROBES.encode(
-            metadata={"name": node.name, "ownerReferences": [node.as_owner]},
-            spec={"podProbes": wanted} if wanted else {},
-        )
+        spec = {}
+        if wanted:
+            spec["podProbes"] = wanted
+        owners = [node.as_owner]
+        metadata = {"name": node.name, "ownerReferences": owners}
+        body = NODE_POD_PROBES.encode(metadata=metadata, spec=spec)
         return await self._client.create(NODE_POD_PROBES, body)
 
     async def _patch(
@@ -150,25 +158,27 @@ class NodeReconciler:
         wanted: tuple[PodProbe, ...],
         owners: tuple[OwnerReference, ...] | None,
     ) -> NodePodProbe:
-        body: dict[str, Any] = {"spec": {"podProbes": wanted or None}}
+        spec = {"podProbes": wanted or None}
         metadata: dict[str, Any] = {}
         if owners is not None:
             metadata["ownerReferences"] = owners
         if self._state.namespace:
             metadata["resourceVersion"] = stored.resource_version
+        patch: dict[str, Any] = {"spec": spec}
         if metadata:
-            body["metadata"] = metadata
+            patch["metadata"] = metadata
         return await self._client.patch(
             NODE_POD_PROBES,
             stored.key,
-            msgspec.json.encode(body),
+            msgspec.json.encode(patch),
             patch_type=PatchType.MERGE,
         )
 
     async def _delete(self, stored: NodePodProbe | None) -> None:
-        if stored is not None and not stored.deleting:
-            with suppress(NotFound):
-                await self._client.delete(NODE_POD_PROBES, stored.key, uid=stored.uid)
+        if stored is None or stored.deleting:
+            return
+        with suppress(NotFound):
+            await self._client.delete(NODE_POD_PROBES, stored.key, uid=stored.uid)
 
     def _record(self, name: str, written: WrittenSpec | None) -> None:
         """Record what is known of the spec; None if the node has none. Enqueue what it concerns."""
@@ -185,10 +195,13 @@ class NodeReconciler:
             self._left_out.update(after.left_out)
             self._left_out.subtract(before.left_out)
             for reason in LEFT_OUT_REASONS:
-                _probes_left_out.labels(reason).set(self._left_out[reason])
-        altered = before.is_altered != after.is_altered
+                probes = self._left_out[reason]
+                _probes_left_out.labels(reason).set(probes)
+        concerns_all = before.is_altered != after.is_altered
         for pod in state.pods_on(name):
-            if altered or before.no_room.get(pod.uid) != after.no_room.get(pod.uid):
+            had_no_room = before.no_room.get(pod.uid)
+            has_no_room = after.no_room.get(pod.uid)
+            if concerns_all or had_no_room != has_no_room:
                 self._queues.enqueue_pod(pod.key)
                 state.recount(pod.key)
         if before.error != after.error:
@@ -203,4 +216,6 @@ def _is_current(
     """Whether the current entries are the wanted ones, or what the API server stored for them."""
     if wanted == current:
         return True
-    return known.is_altered and wanted == known.sent and current == known.stored
+    if not known.is_altered:
+        return False
+    return wanted == known.sent and current == known.stored

@@ -101,9 +101,11 @@ class OwnReads:
         key = NamespacedName("", name_of(node.name))
         for kind, body in rights_of(node):
             informer = self._informers[kind.plural]
-            if informer.lister.get(key) is None:
-                with suppress(AlreadyExists):  # its event has not arrived yet
-                    informer.record_write(await self._client.create(kind, body))
+            if informer.lister.get(key) is not None:
+                continue
+            with suppress(AlreadyExists):  # its event has not arrived yet
+                created = await self._client.create(kind, body)
+                informer.record_write(created)
 
     def on_add(self, obj: ApiObject, is_initial: bool) -> None:
         """Nothing depends on it."""
@@ -112,6 +114,7 @@ class OwnReads:
         """Only its name matters."""
 
     def on_delete(self, last_known: ApiObject) -> None:
-        prefix, separator, node = last_known.key.name.partition(PREFIX)
-        if separator and not prefix:
+        name = last_known.key.name
+        if name.startswith(PREFIX):
+            node = name.removeprefix(PREFIX)
             self._queues.enqueue_node(node)

@@ -21,7 +21,6 @@ import msgspec
 
 from kruise_probe.api.caches import Cache, decoded_bytes, sizes_of
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.names import ProbeName
 from kruise_probe.api.node_pod_probe import PodProbe
 from kruise_probe.api.pod_wire import containers_bytes
 from kruise_probe.api.pods import Container, Pod
@@ -37,13 +36,12 @@ from kruise_probe.controllers.budget import (
     pod_probes,
 )
 from kruise_probe.controllers.claims import StaleMarks, claims_of
-from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.compiled import CompiledMarker, key_of_marker
 from kruise_probe.controllers.limits import (
     entry_too_large,
     is_probed,
     left_out_of,
     may_have_entry,
-    may_leave_out,
     select,
 )
 from kruise_probe.controllers.matching import Considered
@@ -94,8 +92,8 @@ def plan_steps(
         unfinished = yield from _unfinished(pods, considered_of, ending)
         fixed = _probes_of(unfinished, current)
     templates: dict[object, _Template] = {}
-    parts: list[PodPart] = []
-    left_out: Counter[str] = Counter()
+    parts = []
+    left_out = Counter[str]()
     for number, pod in enumerate(pods, start=1):
         considered = considered_of(pod)
         if (considered or fixed) and may_have_entry(pod):
@@ -108,14 +106,15 @@ def plan_steps(
             probes = template.probes.probes + stays
             if probes:
                 entry = PodProbe(pod.name, pod.namespace, pod.uid, pod.ip, probes)
-                parts.append(pod_part(entry, template.probes, stays))
+                part = pod_part(entry, template.probes, stays)
+                parts.append(part)
         if number % PODS_PER_STEP == 0:
             yield
+    others = [entry for entry in current if namespace not in ("", entry.namespace)]
     entries = [part.entry for part in parts]
-    others: list[PodProbe] = []
-    if namespace:
-        others += [entry for entry in current if entry.namespace != namespace]
-    return Plan(in_order(entries + others), parts, others, left_out)
+    entries += others
+    in_spec = in_order(entries)
+    return Plan(in_spec, parts, others, left_out)
 
 
 def _template_of(
@@ -126,8 +125,9 @@ def _template_of(
     key = (considered, pod.containers, pod.started, pod.paused, pod.deleting)
     template = known.get(key)
     if template is None:
-        template = _Template(_probes_of_pod(pod, considered), _left_out(pod, considered))
-        known[key] = template
+        probes = _probes_of_pod(pod, considered)
+        left_out = _left_out(pod, considered)
+        template = known[key] = _Template(probes, left_out)
     return template
 
 
@@ -135,7 +135,7 @@ def _probes_of_pod(pod: Pod, considered: Considered) -> PodProbes:
     """The probes of a pod that can be probed, ordered by marker and by position in the marker's list."""
     if pod.paused:
         return NO_PROBES
-    groups: list[Group] = []
+    groups = []
     for marker in select(considered).considered:
         if marker.paused:
             continue
@@ -147,12 +147,10 @@ def _probes_of_pod(pod: Pod, considered: Considered) -> PodProbes:
 
 def _left_out(pod: Pod, considered: Considered) -> Mapping[str, int]:
     """Number of probes that the limits of a pod leave out, by reason. Markers that are not considered do not count."""
-    counts: Counter[str] = Counter()
-    if not may_leave_out(considered):
-        return counts
-    reasons = left_out_of(pod, considered, ())
+    counts = Counter[str]()
+    limits = left_out_of(pod, considered, ())
     for marker in considered:
-        limit = reasons.get(marker.key.name)
+        limit = limits.get(marker.key.name)
         if limit is not None:
             counts[limit.reason] += len(marker.probes)
     return counts
@@ -164,8 +162,9 @@ _EntryKey = tuple[int, tuple[Container, ...], frozenset[str], bool]
 
 def _size(key: _EntryKey, group: Group) -> int:
     _, containers, started, _ = key
-    probes = decoded_bytes(msgspec.json.encode(group.probes))
-    return probes + containers_bytes(containers) + sizes_of(started)
+    encoded = msgspec.json.encode(group.probes)
+    of_pod = containers_bytes(containers) + sizes_of(started)
+    return decoded_bytes(encoded) + of_pod
 
 
 _entries = Cache[_EntryKey, Group](_size)
@@ -189,17 +188,17 @@ def probes_of_marker(
 def _entry_of(marker: CompiledMarker, key: _EntryKey) -> Group:
     _, containers, started, is_terminating = key
     by_name = {container.name: container for container in containers}
+    is_too_large = entry_too_large(marker, by_name)
     probes: list[ContainerProbe] = []
-    if not entry_too_large(marker, by_name):
-        for probe in marker.probes:
-            container = by_name.get(probe.container)
-            if container is None or (is_terminating and not probe.runs_while_terminating):
-                continue
-            if container.has_startup_probe and container.name not in started:
-                continue
-            if probe.is_pruned:
-                continue
-            probes.append(probe.on(container))
+    for probe in marker.probes:
+        container = by_name.get(probe.container)
+        if container is None or is_too_large or probe.is_pruned:
+            continue
+        if is_terminating and not probe.runs_while_terminating:
+            continue
+        if container.has_startup_probe and container.name not in started:
+            continue
+        probes.append(probe.on(container))
     return group_of(marker.key.name, marker.order, tuple(probes))
 
 
@@ -209,11 +208,14 @@ def _unfinished(
     ending: Sequence[CompiledMarker],
 ) -> Steps[set[NamespacedName]]:
     """The markers being deleted whose marks are still on pods of this node."""
-    unfinished: set[NamespacedName] = set()
+    unfinished = set()
     for number, pod in enumerate(pods, start=1):
-        stale = StaleMarks(pod, claims_of(considered_of(pod)).on(pod))
+        claims = claims_of(considered_of(pod))
+        stale = StaleMarks(pod, claims.on(pod))
         for marker in ending:
-            if marker.key.namespace == pod.namespace and stale.has_any_of(marker):
+            if marker.key.namespace != pod.namespace:
+                continue
+            if stale.has_any_of(marker):
                 unfinished.add(marker.key)
         if number % PODS_PER_STEP == 0:
             yield
@@ -227,6 +229,7 @@ def _probes_of(
     found: dict[str, list[ContainerProbe]] = defaultdict(list)
     for entry in current:
         for probe in entry.probes:
-            if NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker) in markers:
+            marker = key_of_marker(entry.namespace, probe.name)
+            if marker in markers:
                 found[entry.uid].append(probe)
     return {uid: tuple(probes) for uid, probes in found.items()}

@@ -20,7 +20,7 @@ from kruise_probe.controllers.claims import Claims, claims_of, marks_of
 from kruise_probe.controllers.foreign import ADMISSION, REMOVED, ForeignChange
 from kruise_probe.controllers.marking import Changes, marking
 from kruise_probe.controllers.node_index import ResultsChange
-from kruise_probe.controllers.role_groups import HolderChange
+from kruise_probe.controllers.role_groups import WRITE_BUCKETS, HolderChange, reference_of
 from kruise_probe.controllers.roles import NO_ROLES, Roles, carried, marks_to_set, moves_role
 from kruise_probe.controllers.state import Refusals, State
 from kruise_probe.controllers.writes import (
@@ -51,7 +51,7 @@ NO_VALUE: Final = "(none)"
 _result_to_condition: Final = Histogram(
     "kruise_probe_result_to_condition_seconds",
     "From the watch event of a new state to the API server's response to the patch of the pod.",
-    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+    buckets=WRITE_BUCKETS,
 )
 _writes_delayed: Final = Counter(
     "kruise_probe_pod_writes_delayed",
@@ -112,13 +112,18 @@ class PodReconciler:
         roles = NO_ROLES
         if claims.exclusive or pod.uid in self._roles.of_pod:
             roles = self._roles.roles_of(pod, claims, results)
-        of_ending = [marks_of(pod, marker) for marker in state.ending.selecting(pod)]
+        all_ended = ended
+        for marker in state.ending.selecting(pod):
+            all_ended |= marks_of(pod, marker)
+        edited: frozenset[str] = frozenset()
+        if pending is not None:
+            edited = pending.edited
         changes = marking(
             pod,
             claims,
             results,
-            edited=pending.edited if pending is not None else (),
-            ended=ended.union(*of_ending),
+            edited=edited,
+            ended=all_ended,
             roles=roles,
             now=state.now(),
         )
@@ -134,7 +139,10 @@ class PodReconciler:
             if moves_role(changes.keys, claims.exclusive, roles):
                 cause = WriteCause.STATE
         write = _Write(pod, claims, changes, roles, pending, ended, cause, sets)
-        return self._delay_of(write) or await self._write(write)
+        delay = self._delay_of(write)
+        if delay is not None:
+            return delay
+        return await self._write(write)
 
     def _delay_of(self, write: _Write) -> Result | None:
         """How long the write is delayed; None if it may be sent now."""
@@ -157,9 +165,12 @@ class PodReconciler:
         """Send it, and record what the API server stored."""
         pod = write.pod
         key = pod.key
-        if write.sets and not self._fence.is_current(pod.namespace):
-            await self._fence.make_current(pod.namespace, self._client.list_page)
-            return Result(0.0 if self._fence.is_current(pod.namespace) else ROLE_SECONDS)
+        namespace = pod.namespace
+        if write.sets and not self._fence.is_current(namespace):
+            await self._fence.make_current(namespace, self._client)
+            if self._fence.is_current(namespace):
+                return Result(0.0)
+            return Result(ROLE_SECONDS)
         self._state.writing[key] = loop_time()
         try:
             written, failure = await self._send(write)
@@ -177,15 +188,18 @@ class PodReconciler:
         if failure is not None:
             raise failure
         self._finish(pod, write.ended)
-        return self._recheck(write, written) or _retry_of(write.roles)
+        if self._is_contested(write, written):
+            return Result(CONTESTED_SECONDS)
+        return _retry_of(write.roles)
 
     def _record(self, write: _Write, written: Pod) -> None:
         """Record a write, also of some parts only."""
         key = written.key
         now = loop_time()
-        self._pacer.drop_pending(key, write.pending)
-        if write.pending is not None and write.pending.seen_at is not None:
-            _result_to_condition.observe(now - write.pending.seen_at)
+        pending = write.pending
+        self._pacer.drop_pending(key, pending)
+        if pending is not None and pending.seen_at is not None:
+            _result_to_condition.observe(now - pending.seen_at)
         self._pacer.record_write(
             key,
             write.cause,
@@ -198,7 +212,8 @@ class PodReconciler:
             return
         self._roles.record_write(written, write.claims)
         for claim in write.claims.exclusive:
-            if write.sets.isdisjoint(carried(written, claim)):
+            marks = carried(written, claim)
+            if write.sets.isdisjoint(marks):
                 continue
             change = self._roles.record_set(written, claim)
             if change is not None:
@@ -216,14 +231,17 @@ class PodReconciler:
             return
         written = {mark for mark, value in changes.keys.items() if value is not None}
         for condition in changes.conditions:
-            written.add(Mark("conditions", condition.type))
-        for mark in written.intersection(removed, claims.owners):
-            change = ForeignChange(pod.key, mark, REMOVED)
-            self._state.record_foreign(claims.owners[mark], change)
+            mark = Mark("conditions", condition.type)
+            written.add(mark)
+        for mark in written & removed:
+            owner = claims.owners.get(mark)
+            if owner is not None:
+                change = ForeignChange(pod.key, mark, REMOVED)
+                self._state.record_foreign(owner, change)
 
     def _report_holder(self, written: Pod, change: HolderChange) -> None:
         """Record an event for both pods and the marker."""
-        about = [ObjectReference(written.namespace, written.name, written.uid)]
+        about = [reference_of(written)]
         if change.old is not None:
             about.append(change.old)
         marker = self._state.markers.get(change.marker)
@@ -241,26 +259,32 @@ class PodReconciler:
     def _report_labels(self, write: _Write, written: Pod) -> None:
         """Record one event for the labels that were written with another value from the message."""
         pod = write.pod
-        texts: list[str] = []
+        texts = []
         for mark, value in write.changes.keys.items():
-            if mark.field != "labels" or written.labels.get(mark.name) != value:
+            label = mark.name
+            if mark.field != "labels":
+                continue
+            if written.labels.get(label) != value:
                 continue
             owner = write.claims.owners[mark]
-            old = pod.labels.get(mark.name, NO_VALUE)
+            old = pod.labels.get(label, NO_VALUE)
             new = value or NO_VALUE
-            texts.append(f"{owner.name}: {mark.name} {old} → {new}")
-        if texts:
-            about = ObjectReference(pod.namespace, pod.name, pod.uid)
-            self._recorder.event(about, "Normal", LABEL_CHANGED, "; ".join(texts))
+            text = f"{owner.name}: {label} {old} → {new}"
+            texts.append(text)
+        if not texts:
+            return
+        message = "; ".join(texts)
+        self._recorder.event(reference_of(pod), "Normal", LABEL_CHANGED, message)
 
-    def _recheck(self, write: _Write, written: Pod) -> Result | None:
-        """Try again if the response does not show what was sent; report the admission policy that changes it."""
+    def _is_contested(self, write: _Write, written: Pod) -> bool:
+        """Whether the response does not show what was sent. Report the admission policy that changes it."""
         contested = not_applied(write.changes, written)
         for mark in contested:
             owner = write.claims.owners.get(mark)
             if owner is not None:
-                self._state.record_foreign(owner, ForeignChange(written.key, mark, ADMISSION))
-        return Result(CONTESTED_SECONDS) if contested else None
+                change = ForeignChange(written.key, mark, ADMISSION)
+                self._state.record_foreign(owner, change)
+        return bool(contested)
 
     async def _send(self, write: _Write) -> tuple[Pod, KubeError | None]:
         """Send the changes. If the API server refuses them, send each part, so that it affects its own marker only.
@@ -271,36 +295,43 @@ class PodReconciler:
             KubeError: nothing was written, or the error does not depend on the changes.
         """
         try:
-            return await self._patch(write.pod, write.changes, write.sets), None
+            written = await self._patch(write.pod, write.changes, write.sets)
         except KubeError as error:
             why = refusal(error)
+            if not why:
+                raise
             parts = parts_of(write.changes, write.claims)
-            if why and len(parts) > 1:
+            if len(parts) > 1:
                 return await self._send_parts(write, parts)
-            if why:
-                self._record_refusals(write.pod, dict.fromkeys(parts, why))
+            self._record_refusals(write.pod, dict.fromkeys(parts, why))
             raise
+        return written, None
 
     async def _send_parts(
         self, write: _Write, parts: Mapping[str, Changes]
     ) -> tuple[Pod, KubeError | None]:
         """Roles go first: the version of the pod is a condition for them, and each other part changes it."""
-        refused: dict[str, str] = {}
-        written: Pod | None = None
-        failure: KubeError | None = None
-        for marker in sorted(parts, key=lambda name: write.sets.isdisjoint(parts[name].keys)):
+        pod = write.pod
+        refused = {}
+        written = None
+        failure = None
+        roles_first = sorted(
+            parts.items(),
+            key=lambda part: write.sets.isdisjoint(part[1].keys),
+        )
+        for marker, changes in roles_first:
             try:
-                written = await self._patch(write.pod, parts[marker], write.sets)
+                written = await self._patch(pod, changes, write.sets)
             except KubeError as error:
                 why = refusal(error)
                 if not why:
                     raise
                 refused[marker] = why
                 failure = error
-        self._record_refusals(write.pod, refused)
+        self._record_refusals(pod, refused)
         if written is None and failure is not None:
             raise failure
-        return written or write.pod, failure
+        return written or pod, failure
 
     async def _patch(
         self,
@@ -309,14 +340,16 @@ class PodReconciler:
         sets: Owned,
     ) -> Pod:
         """Write `changes` in one request; with marks in `sets` only to this version of the pod."""
+        version = ""
         is_set = not sets.isdisjoint(changes.keys)
         if is_set:
+            version = pod.resource_version
             self._fence.begin_set(pod)
         try:
             written = await self._client.patch(
                 PODS,
                 pod.key,
-                encode_patch(pod, changes, pod.resource_version if is_set else ""),
+                encode_patch(pod, changes, version),
                 patch_type=PatchType.STRATEGIC_MERGE,
                 subresource="status",
             )
@@ -330,16 +363,18 @@ class PodReconciler:
     def _finish(self, pod: Pod, ended: Owned) -> None:
         """Forget refusals, and the marks that have been removed, unless more have ended meanwhile."""
         self._record_refusals(pod, {})
-        if self._state.ended.get(pod.key) is ended:
-            del self._state.ended[pod.key]
+        all_ended = self._state.ended
+        if all_ended.get(pod.key) is ended:
+            del all_ended[pod.key]
 
     def _record_refusals(self, pod: Pod, refusals: Refusals) -> None:
         """Record refusals; enqueue the markers that report them."""
         state = self._state
-        if state.refusals.get(pod.key, {}) == refusals:
+        key = pod.key
+        if state.refusals.get(key, {}) == refusals:
             return
-        state.refusals[pod.key] = refusals
-        state.recount(pod.key)
+        state.refusals[key] = refusals
+        state.recount(key)
         ending = state.ending.naming(pod.namespace, pod.owned)
         self._queues.enqueue_ending(ending)
 

@@ -41,13 +41,16 @@ def build(manager: Manager, options: ManagerOptions) -> Informers:
     manager.preparations.append(read_definitions)
     manager.on_lead = queues.open
     client = manager.rest
-    own_reads = OwnReads(manager, queues) if options.own_node_reads else None
+    own_reads = None
+    if options.own_node_reads:
+        own_reads = OwnReads(manager, queues)
     nodes = NodeReconciler(state, client, own_reads)
     pods = PodReconciler(state, client, manager.events)
     markers = MarkerReconciler(state, client, manager.events)
     daemons = DaemonReconciler(state, client)
     visits = VisitReconciler(state)
-    manager.services.append(Controller(queues.visits, visits.reconcile, workers=1))
+    visiting = Controller(queues.visits, visits.reconcile, workers=1)
+    manager.services.append(visiting)
     manager.controllers += (
         Controller(queues.daemons, daemons.reconcile, workers=4),
         Controller(queues.nodes, nodes.reconcile, workers=options.node_workers),

@@ -23,9 +23,6 @@ RESYNC_INTERVAL_SECONDS: Final = 1 / 5000
 GATHER_SECONDS: Final = 0.05
 """Delay of a node. A plan covers all pods of the node, so changes of several pods share one reconcile."""
 
-_namespace_of = attrgetter("namespace")
-"""Group of a pod's or marker's key: the queues serve namespaces in turn."""
-
 
 class Queues:
     """One queue for each controller; closed until the manager leads, except `visits`. Call its methods within the running loop.
@@ -35,24 +32,22 @@ class Queues:
     """
 
     def __init__(self) -> None:
-        self.pods: Final[WorkQueue[NamespacedName]] = WorkQueue(
-            name="podmarks", group_of=_namespace_of, is_open=False
-        )
-        self.nodes: Final[WorkQueue[str]] = WorkQueue(name="nodepodprobe", is_open=False)
-        self.markers: Final[WorkQueue[NamespacedName]] = WorkQueue(
-            name="podprobemarker", group_of=_namespace_of, is_open=False
-        )
-        self.daemons: Final[WorkQueue[str]] = WorkQueue(name="daemons", is_open=False)
-        self.visits: Final[WorkQueue[str]] = WorkQueue(name="podvisits")
+        self.pods: Final = _queue_of_objects("podmarks")
+        self.nodes: Final = WorkQueue[str](name="nodepodprobe", is_open=False)
+        self.markers: Final = _queue_of_objects("podprobemarker")
+        self.daemons: Final = WorkQueue[str](name="daemons", is_open=False)
+        self.visits: Final = WorkQueue[str](name="podvisits")
         """Namespaces with pods that wait in the backlog."""
         self.is_open = False
-        self._next_at = -math.inf
+        self._last_at = -math.inf
         """When the last key of a resync is added."""
 
     def open(self) -> None:
         self.is_open = True
-        for queue in (self.pods, self.nodes, self.markers, self.daemons):
-            queue.is_open = True
+        self.pods.is_open = True
+        self.nodes.is_open = True
+        self.markers.is_open = True
+        self.daemons.is_open = True
 
     def enqueue_pod(self, key: NamespacedName, *, resynced: bool = False) -> None:
         if resynced:
@@ -62,9 +57,11 @@ class Queues:
 
     def enqueue_node(self, name: str, *, resynced: bool = False) -> None:
         """Enqueue a node after GATHER_SECONDS; ignore an empty name."""
-        if name and resynced:
+        if not name:
+            return
+        if resynced:
             self._add_resynced(self.nodes, name)
-        elif name:
+        else:
             self.nodes.add_after(name, GATHER_SECONDS)
 
     def enqueue_status_of(self, markers: Iterable[NamespacedName]) -> None:
@@ -79,8 +76,16 @@ class Queues:
 
     def _add_resynced(self, queue: WorkQueue[K], key: K) -> None:
         """Add a key at LOW priority, one of all queues in RESYNC_INTERVAL_SECONDS."""
-        if not queue.is_open or key in queue.dirty or key in queue.delayed:
+        is_waiting = key in queue.dirty or key in queue.delayed
+        if is_waiting or not queue.is_open:
             return
         now = loop_time()
-        self._next_at = max(self._next_at, now) + RESYNC_INTERVAL_SECONDS
-        queue.add_after(key, self._next_at - now, Priority.LOW)
+        earliest = max(self._last_at, now)
+        self._last_at = earliest + RESYNC_INTERVAL_SECONDS
+        delay = self._last_at - now
+        queue.add_after(key, delay, Priority.LOW)
+
+
+def _queue_of_objects(name: str) -> WorkQueue[NamespacedName]:
+    """A queue that serves namespaces in turn."""
+    return WorkQueue(name=name, group_of=attrgetter("namespace"), is_open=False)

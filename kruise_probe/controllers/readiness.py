@@ -50,7 +50,8 @@ class Lasting:
     def observe(self, reasons: Iterable[str]) -> set[str]:
         """Record the reasons that the marker has now; return those that have lasted for their limit."""
         now = loop_time()
-        self._since = {reason: self._since.get(reason, now) for reason in reasons}
+        before = self._since
+        self._since = {reason: before.get(reason, now) for reason in reasons}
         return {reason for reason in self._since if self._seconds_left(reason) <= 0}
 
     def seconds_until_limits(self) -> list[float]:
@@ -59,12 +60,13 @@ class Lasting:
         return [seconds for seconds in left if seconds > 0]
 
     def _seconds_left(self, reason: str) -> float:
-        return self._since[reason] + LIMIT_SECONDS[reason] - loop_time()
+        ends_at = self._since[reason] + LIMIT_SECONDS[reason]
+        return ends_at - loop_time()
 
 
 def reasons_of(marker: CompiledMarker, counts: StatusCounts) -> list[str]:
     """The reasons of LIMIT_SECONDS that a marker has now."""
-    reasons: list[str] = []
+    reasons = []
     if counts.on_nodes(NODES_BEHIND):
         reasons.append(NODES_BEHIND)
     if _has_no_pods(counts):
@@ -77,7 +79,9 @@ def reasons_of(marker: CompiledMarker, counts: StatusCounts) -> list[str]:
 def previous_ready(marker: PodProbeMarker, generation: int) -> str:
     """The reason of the condition Ready in the marker's status, if it is about this generation; or empty."""
     for condition in marker.conditions:
-        if condition.type == READY and condition.observed_generation == generation:
+        if condition.type != READY:
+            continue
+        if condition.observed_generation == generation:
             return condition.reason
     return ""
 
@@ -105,8 +109,9 @@ def ready(
         return _not_ready(NODES_BEHIND, "Nodes do not have the current probes: see Synced.")
     stuck = _stuck_probe(marker, counts, previous, lasting)
     if stuck:
-        cause = next(cause for cause in CAUSES if stuck in counts.of_probes(marker, cause))
-        message = f"Probe {stuck!r} has no result on any pod ({cause}): {CAUSES[cause]}."
+        causes = [cause for cause in CAUSES if stuck in counts.of_probes(marker, cause)]
+        first = causes[0]
+        message = f"Probe {stuck!r} has no result on any pod ({first}): {CAUSES[first]}."
         return _not_ready(NO_VERDICT, message)
     waiting = _probes_without_verdict(marker, counts)
     if previous == REPORTING or not waiting:
@@ -129,28 +134,35 @@ def _stuck_probe(
     lasting: set[str],
 ) -> str:
     """The probe of which no pod has a verdict, for long enough; a new pod changes nothing, until a pod has a verdict."""
-    if previous == NO_VERDICT:
-        caused = _caused(counts)
-        for probe in _probes_without_verdict(marker, counts):
-            if caused[probe] or caused[EVERY_PROBE]:
-                return probe
-    elif NO_VERDICT in lasting:
-        return _probe_without_verdict(marker, counts)
+    if previous != NO_VERDICT:
+        if NO_VERDICT in lasting:
+            return _probe_without_verdict(marker, counts)
+        return ""
+    caused = _caused(counts)
+    for probe in _probes_without_verdict(marker, counts):
+        if caused[probe] or caused[EVERY_PROBE]:
+            return probe
     return ""
 
 
 def _has_no_pods(counts: StatusCounts) -> bool:
     """Whether the selector matches no pod that can be probed, or will be."""
-    return not counts.matched and not counts[PodFlag.PENDING]
+    if counts.matched:
+        return False
+    return not counts[PodFlag.PENDING]
 
 
 def _probe_without_verdict(marker: CompiledMarker, counts: StatusCounts) -> str:
     """A probe that has no verdict on any pod, while each pod has a cause why; or empty."""
-    if counts.matched and not counts[PodFlag.PENDING]:
-        caused = _caused(counts)
-        for probe in marker.probes:
-            if caused[probe.probe] + caused[EVERY_PROBE] == counts.matched:
-                return probe.probe
+    matched = counts.matched
+    if not matched:
+        return ""
+    if counts[PodFlag.PENDING]:
+        return ""
+    caused = _caused(counts)
+    for probe in marker.probes:
+        if caused[probe.probe] + caused[EVERY_PROBE] == matched:
+            return probe.probe
     return ""
 
 

@@ -33,18 +33,17 @@ def change_of(
     claims: Claims,
 ) -> PodChange:
     """`claims` are those of both versions."""
-    if _read_for_both(old) != _read_for_both(new) or _end(old) != _end(new):
+    has_ended = _end(old) != _end(new)
+    if has_ended or _read_for_both(old) != _read_for_both(new):
         return PodChange(entry=True, marks=True)
     entry = _read_for_entry(old) != _read_for_entry(new)
     if _read_for_marks(old) != _read_for_marks(new):
         return PodChange(entry, marks=True)
-    changed = changed_values(old, new)
-    is_decided_on = (
-        not changed.isdisjoint(claims.owners)
-        or not changed.isdisjoint(claims.groups)
-        or not changed.isdisjoint(new.owned)
-    )
-    return PodChange(entry, marks=is_decided_on)
+    for mark in changed_values(old, new):
+        is_claimed = mark in claims.owners or mark in claims.groups
+        if is_claimed or mark in new.owned:
+            return PodChange(entry, marks=True)
+    return PodChange(entry, marks=False)
 
 
 def _end(pod: Pod) -> str:
@@ -56,16 +55,20 @@ def _end(pod: Pod) -> str:
 
 def changed_values(old: Pod, new: Pod) -> set[Mark]:
     """The conditions, labels and annotations that were added, removed or changed."""
-    changed: set[Mark] = set()
+    changed = set()
     if old.conditions != new.conditions:
-        conditions = {*old.conditions} ^ {*new.conditions}
-        changed |= {Mark("conditions", condition.type) for condition in conditions}
+        before = {*old.conditions}
+        after = {*new.conditions}
+        for condition in before ^ after:
+            changed.add(Mark("conditions", condition.type))
     if old.labels != new.labels:
-        labels = old.labels.items() ^ new.labels.items()
-        changed |= {Mark("labels", key) for key, _ in labels}
+        differing = old.labels.items() ^ new.labels.items()
+        for key, _ in differing:
+            changed.add(Mark("labels", key))
     if old.annotations != new.annotations:
-        annotations = old.annotations.items() ^ new.annotations.items()
-        changed |= {Mark("annotations", key) for key, _ in annotations}
+        differing = old.annotations.items() ^ new.annotations.items()
+        for key, _ in differing:
+            changed.add(Mark("annotations", key))
     return changed
 
 

@@ -11,19 +11,17 @@ Differs: nothing.
 """
 
 import math
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from kruise_probe.api.meta import ListPage, NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
 from kruise_probe.api.times import loop_time
+from kruise_probe.client.rest import RestClient
 from kruise_probe.informers.replica import Indexer, is_older
 
 LATE_SECONDS: Final = 30.0
 """How long a failed request may still take effect: twice the Lease of its leader."""
-
-ListPods = Callable[..., Coroutine[Any, Any, ListPage[Pod]]]
 
 
 class _Floor(NamedTuple):
@@ -47,20 +45,23 @@ class RoleFence:
     def is_unsettled(self, pod: Pod) -> bool:
         """Whether a set of `pod` may have, or take, an effect that the cache does not show."""
         floor = self._floors.get(pod.uid)
-        if floor is None or loop_time() >= floor.until:
+        if floor is None:
+            return False
+        if loop_time() >= floor.until:
             return False
         return is_older(pod.resource_version, floor.version)
 
     def begin_set(self, pod: Pod) -> None:
         """A set of `pod` is sent now, on condition of its version."""
-        later = str(int(pod.resource_version) + 1)
-        self._floors[pod.uid] = _Floor(later, math.inf)
+        later = int(pod.resource_version) + 1
+        self._floors[pod.uid] = _Floor(str(later), math.inf)
 
     def fail_set(self, pod: Pod) -> None:
         """No response to it: it may take effect later."""
         floor = self._floors.get(pod.uid)
         if floor is not None:
-            self._floors[pod.uid] = floor._replace(until=loop_time() + LATE_SECONDS)
+            ends_at = loop_time() + LATE_SECONDS
+            self._floors[pod.uid] = floor._replace(until=ends_at)
 
     def forget(self, pod: Pod) -> None:
         """Remove a deleted pod."""
@@ -70,7 +71,7 @@ class RoleFence:
         """Whether the cache of the namespace has all that an old leader wrote."""
         return namespace in self._current
 
-    async def make_current(self, namespace: str, list_pods: ListPods) -> None:
+    async def make_current(self, namespace: str, client: RestClient) -> None:
         """List the pods of a namespace, and find out which versions the cache must show. Do nothing while that is in flight.
 
         Raises:
@@ -80,7 +81,7 @@ class RoleFence:
             return
         self._listing.add(namespace)
         try:
-            listed = await _list_versions(namespace, list_pods)
+            listed = await _list_versions(namespace, client)
         finally:
             self._listing.discard(namespace)
         is_complete = True
@@ -88,20 +89,21 @@ class RoleFence:
             cached = self._pods.get(key)
             if cached is None or cached.uid != uid:
                 is_complete = False
-            elif is_older(cached.resource_version, version):
+                continue
+            if is_older(cached.resource_version, version):
                 self._floors[uid] = _Floor(version, math.inf)
         if is_complete:
             self._current.add(namespace)
 
 
 async def _list_versions(
-    namespace: str, list_pods: ListPods
+    namespace: str, client: RestClient
 ) -> dict[NamespacedName, tuple[str, str]]:
     """The uid and the resourceVersion of each pod of a namespace."""
-    listed: dict[NamespacedName, tuple[str, str]] = {}
+    listed = {}
     token = ""
     while True:
-        page = await list_pods(PODS, namespace=namespace, continue_token=token)
+        page = await client.list_page(PODS, namespace=namespace, continue_token=token)
         for pod in page.items:
             listed[pod.key] = (pod.uid, pod.resource_version)
         token = page.continue_token

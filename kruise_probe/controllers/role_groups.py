@@ -14,21 +14,19 @@ Source: no counterpart.
 Differs: nothing.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from prometheus_client import Gauge, Histogram
 
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.names import ProbeName
 from kruise_probe.api.node_pod_probe import PodProbeStatus
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.buckets import Buckets
 from kruise_probe.controllers.claims import Claim, Claims
-from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.compiled import CompiledMarker, key_of_marker
 from kruise_probe.controllers.marking import PodResults, why_unknown
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.node_index import StatusChange
@@ -46,10 +44,13 @@ from kruise_probe.controllers.roles import (
 )
 from kruise_probe.runtime.recorder import ObjectReference
 
+WRITE_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Seconds from a decision, or an event, to the response to the patch of a pod."""
+
 _handover_seconds: Final = Histogram(
     "kruise_probe_role_handover_seconds",
     "From the decision for another holder of a role to the API server's response to the patch that sets its marks.",
-    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+    buckets=WRITE_BUCKETS,
 )
 _wait_seconds: Final = Gauge(
     "kruise_probe_role_wait_seconds",
@@ -66,7 +67,7 @@ class RoleId(NamedTuple):
 
     @property
     def marker(self) -> NamespacedName:
-        return NamespacedName(self.namespace, ProbeName.parse(self.probe).marker)
+        return key_of_marker(self.namespace, self.probe)
 
 
 class HolderChange(NamedTuple):
@@ -111,7 +112,9 @@ class _Group:
         self.moving_since: float | None = None
 
     def is_carrier(self, pod: Pod) -> bool:
-        return self.carrier is not None and self.carrier.uid == pod.uid
+        if self.carrier is None:
+            return False
+        return self.carrier.uid == pod.uid
 
 
 Look = Callable[[Pod], tuple[Claims, PodResults]]
@@ -140,7 +143,7 @@ class RoleGroups:
         self.of_pod: Final[Buckets[str, RoleId]] = Buckets()
         """By uid, the roles that the pod may hold."""
         self._groups: dict[RoleId, _Group] = {}
-        self._of_probe: Buckets[tuple[str, str], RoleId] = Buckets()
+        self._of_probe = Buckets[tuple[str, str], RoleId]()
         """The roles of `_groups` by namespace and probe."""
         self._order: dict[str, dict[str, int]] = {}
         """By uid and probe, the number of the event in which the state became Succeeded."""
@@ -148,35 +151,36 @@ class RoleGroups:
         _wait_seconds.set_function(self._longest_wait)
 
     def _longest_wait(self) -> float:
-        oldest = math.inf
-        for group in self._groups.values():
-            if group.moving_since is not None:
-                oldest = min(oldest, group.moving_since)
-        if oldest == math.inf:
+        groups = self._groups.values()
+        moving = [group.moving_since for group in groups if group.moving_since is not None]
+        if not moving:
             return 0.0
-        return loop_time() - oldest
+        return loop_time() - min(moving)
 
     def index_marker(self, marker: CompiledMarker) -> None:
         """Index a new or changed marker."""
-        is_exclusive = any(probe.exclusive is not None for probe in marker.probes)
-        if is_exclusive and not marker.deleting:
+        roles = [probe for probe in marker.probes if probe.exclusive is not None]
+        if roles and not marker.deleting:
             self.markers.add(marker.key)
         else:
             self.markers.discard(marker.key)
 
     def problems_of(self, marker: CompiledMarker) -> GroupProblems:
         """What is wrong with the groups of a marker. Empty if it has no exclusive probe."""
-        too_large: dict[str, int] = {}
+        namespace = marker.key.namespace
+        too_large = {}
         ungrouped = 0
         for probe in marker.probes:
             if probe.exclusive is None:
                 continue
             label = probe.exclusive.group_label
-            for role in self._of_probe.of((marker.key.namespace, probe.name)):
-                pods = len(self._groups[role].members)
+            for role in self._of_probe.of((namespace, probe.name)):
+                group = self._groups[role]
+                pods = len(group.members)
                 if pods > MAX_GROUP:
-                    group = f"{label}={role.value}" if label else "all pods"
-                    too_large[f"{probe.name} ({group})"] = pods
+                    text = f"{label}={role.value}" if label else "all pods"
+                    name = f"{probe.name} ({text})"
+                    too_large[name] = pods
                 if label and not role.value:
                     ungrouped = max(ungrouped, pods)
         return GroupProblems(too_large, ungrouped)
@@ -189,8 +193,9 @@ class RoleGroups:
                 if before is not None:
                     self._order.pop(before.uid, None)
                 continue
-            for name in _succeeded(after) - _succeeded(before):
-                marker = NamespacedName(after.namespace, ProbeName.parse(name).marker)
+            names = _succeeded(after) - _succeeded(before)
+            for name in names:
+                marker = key_of_marker(after.namespace, name)
                 if marker in self.markers:
                     order = self._order.setdefault(after.uid, {})
                     order[name] = self._events
@@ -203,31 +208,33 @@ class RoleGroups:
     ) -> dict[str, Role]:
         """What each exclusive probe means for `pod` now, by name. The pod leaves the groups that it does not belong to."""
         exclusive = {_role_of(pod, claim): claim for claim in claims.exclusive}
-        for role in [*self.of_pod.of(pod.uid)]:
+        before = [*self.of_pod.of(pod.uid)]
+        for role in before:
             if role not in exclusive:
                 self._leave(role, pod.uid)
-        roles: dict[str, Role] = {}
+        roles = {}
         for role, claim in exclusive.items():
             if role not in self._groups:
                 self._form(role, claim)
             member = self._member(pod, claim, results)
             self._join(role, member, pod.uid, claim)
-            group = self._groups[role]
-            roles[claim.name] = self._role(role, group, pod, claim)
+            roles[claim.name] = self._role(role, pod, claim)
         return roles
 
     def _form(self, role: RoleId, claim: Claim) -> None:
         group = self._groups[role] = _Group()
-        self._of_probe.add((role.namespace, role.probe), role)
+        probe = (role.namespace, role.probe)
+        self._of_probe.add(probe, role)
         for pod in self._pods_of(role, claim):
             claims, results = self._look(pod)
             for other in claims.exclusive:
-                if _role_of(pod, other) == role:
-                    member = self._member(pod, other, results)
-                    group.members[pod.uid] = member
-                    self.of_pod.add(pod.uid, role)
-                    if member.ours:
-                        group.carrier = _reference(pod)
+                if _role_of(pod, other) != role:
+                    continue
+                member = self._member(pod, other, results)
+                group.members[pod.uid] = member
+                self.of_pod.add(pod.uid, role)
+                if member.ours:
+                    group.carrier = reference_of(pod)
 
     def _pods_of(self, role: RoleId, claim: Claim) -> list[Pod]:
         marker = self._matching.markers.get(role.marker)
@@ -243,13 +250,15 @@ class RoleGroups:
     ) -> Member:
         found = results.states.get(claim.name)
         state = ""
-        epoch: int | None = None
+        epoch = None
         if found is not None:
             state = found.state
             epoch = found.epoch
-        if results.by_provider or why_unknown(pod, claim, results) is not None:
+        why = why_unknown(pod, claim, results)
+        if results.by_provider or why is not None:
             state = ProbeState.UNKNOWN
-        order = self._order.get(pod.uid, {}).get(claim.name, 0)
+        orders = self._order.get(pod.uid, {})
+        order = orders.get(claim.name, 0)
         return member_of(
             pod,
             claim,
@@ -266,7 +275,7 @@ class RoleGroups:
         claim: Claim,
     ) -> None:
         group = self._groups[role]
-        group.has_epochs = claim.exclusive is not None and claim.exclusive.has_epochs
+        group.has_epochs = claim.has_epochs
         group.members[uid] = member
         self.of_pod.add(uid, role)
         self._decide(group, asking=member.pod)
@@ -277,9 +286,10 @@ class RoleGroups:
         left = group.members.pop(uid)
         if group.members:
             self._decide(group, asking=left.pod)
-        else:
-            del self._groups[role]
-            self._of_probe.discard((role.namespace, role.probe), role)
+            return
+        del self._groups[role]
+        probe = (role.namespace, role.probe)
+        self._of_probe.discard(probe, role)
 
     def forget(self, pod: Pod) -> None:
         """Remove a deleted pod: it carries nothing any more."""
@@ -291,33 +301,44 @@ class RoleGroups:
     def _decide(self, group: _Group, *, asking: NamespacedName) -> None:
         """Find the holder; enqueue the old and the new one if it changed, and a holder that waits for another pod."""
         holder = holder_of(group.members, has_epochs=group.has_epochs)
-        concerned: set[NamespacedName] = set()
+        concerned = set()
         if holder != group.holder:
             for uid in (holder, group.holder):
-                if uid in group.members:
-                    concerned.add(group.members[uid].pod)
+                member = group.members.get(uid)
+                if member is not None:
+                    concerned.add(member.pod)
             group.holder = holder
             group.moving_since = None
         if group.waiting is not None:
             concerned.add(group.waiting)
         for pod in concerned - {asking}:
             self._enqueue(pod)
-        found = group.members.get(holder)
-        if found is not None and not found.carries:
-            if group.moving_since is None:
-                group.moving_since = loop_time()
-            return
-        if found is not None and group.moving_since is not None:
-            _handover_seconds.observe(loop_time() - group.moving_since)
+        self._observe_move(group)
+
+    def _observe_move(self, group: _Group) -> None:
+        """Record how long the holder waits for its marks."""
+        now = loop_time()
+        since = group.moving_since
         group.moving_since = None
+        holder = group.members.get(group.holder)
+        if holder is None:
+            return
+        if holder.carries:
+            if since is not None:
+                seconds = now - since
+                _handover_seconds.observe(seconds)
+            return
+        if since is None:
+            since = now
+        group.moving_since = since
 
     def _role(
         self,
         role: RoleId,
-        group: _Group,
         pod: Pod,
         claim: Claim,
     ) -> Role:
+        group = self._groups[role]
         member = group.members[pod.uid]
         if group.holder != pod.uid:
             return Role(holds=False, moves=member.ours)
@@ -333,10 +354,12 @@ class RoleGroups:
             elif self._fence.is_unsettled(other):
                 group.waiting = pod.key
                 is_unsettled = True
+        if member.carries:
+            waits = ""
         return Role(
             holds=True,
             may_set=group.waiting is None,
-            waits="" if member.carries else waits,
+            waits=waits,
             moves=not group.is_carrier(pod),
             is_unsettled=is_unsettled,
         )
@@ -353,41 +376,49 @@ class RoleGroups:
             why = "it is paused"
         if not why:
             return ""
-        return f"{WAITING_FOR_POD}{other.name} to lose {role_text(claim)}: {why}"
+        marks = role_text(claim)
+        return f"{WAITING_FOR_POD}{other.name} to lose {marks}: {why}"
 
     def wake_waiting(self, pod: Pod) -> None:
         """A write of `pod` failed: enqueue the holders that wait for it, so that they say so."""
         for role in self.of_pod.of(pod.uid):
             waiting = self._groups[role].waiting
-            if waiting is not None and waiting != pod.key:
+            if waiting is None:
+                continue
+            if waiting != pod.key:
                 self._enqueue(waiting)
 
     def record_write(self, written: Pod, claims: Claims) -> None:
         """Record the response to a patch: which marks the pod carries now."""
         for claim in claims.exclusive:
+            uid = written.uid
             role = _role_of(written, claim)
-            group = self._groups.get(role)
-            known = group.members.get(written.uid) if group is not None else None
-            if known is None:  # The patch changed its group.
+            if role not in self.of_pod.of(uid):  # The patch changed its group.
                 self._enqueue(written.key)
                 continue
+            group = self._groups[role]
+            known = group.members[uid]
             now = member_of(written, claim, ProbeState.UNKNOWN)
-            standing = known.standing
-            if standing in (Standing.KEEPS, Standing.PAUSED):
-                standing = now.standing
-            member = known._replace(carries=now.carries, ours=now.ours, standing=standing)
-            self._join(role, member, written.uid, claim)
+            member = known._replace(carries=now.carries, ours=now.ours)
+            if known.standing in (Standing.KEEPS, Standing.PAUSED):
+                member = member._replace(standing=now.standing)
+            self._join(role, member, uid, claim)
 
     def record_set(self, written: Pod, claim: Claim) -> HolderChange | None:
         """Record that `written` carries the marks of a role now. Return the change, if another pod did or none."""
         role = _role_of(written, claim)
         group = self._groups.get(role)
-        if group is None or group.is_carrier(written):
+        if group is None:
+            return None
+        if group.is_carrier(written):
             return None
         old = group.carrier
-        group.carrier = _reference(written)
-        from_name = old.name if old is not None else "(none)"
-        text = f"{claim.name}: {role_text(claim)} {from_name} → {written.name}"
+        group.carrier = reference_of(written)
+        old_name = "(none)"
+        if old is not None:
+            old_name = old.name
+        marks = role_text(claim)
+        text = f"{claim.name}: {marks} {old_name} → {written.name}"
         epoch = group.members[written.uid].epoch
         if epoch is not None:
             text += f" (epoch {epoch})"
@@ -407,5 +438,6 @@ def _role_of(pod: Pod, claim: Claim) -> RoleId:
     return RoleId(pod.namespace, claim.name, value)
 
 
-def _reference(pod: Pod) -> ObjectReference:
+def reference_of(pod: Pod) -> ObjectReference:
+    """The pod as the object of an event."""
     return ObjectReference(pod.namespace, pod.name, pod.uid)

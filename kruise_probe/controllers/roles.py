@@ -53,10 +53,10 @@ class Member(NamedTuple):
 
     pod: NamespacedName
     standing: Standing
-    carries: bool = False
-    ours: bool = False
-    epoch: int | None = None
-    order: int = 0
+    carries: bool
+    ours: bool
+    epoch: int | None
+    order: int
 
 
 def holder_of(members: Mapping[str, Member], *, has_epochs: bool) -> str:
@@ -77,8 +77,11 @@ def holder_of(members: Mapping[str, Member], *, has_epochs: bool) -> str:
 
 def _rank(member: Member, has_epochs: bool) -> tuple[object, ...]:
     """The lowest is the best."""
-    stays = has_epochs and member.epoch is None and member.ours
-    epoch = -1 if member.epoch is None else member.epoch
+    stays = False
+    epoch = member.epoch
+    if epoch is None:
+        epoch = -1
+        stays = has_epochs and member.ours
     return (
         -member.standing,
         -epoch,
@@ -101,14 +104,25 @@ def member_of(
     marks = carried(pod, claim)
     of_others = pod.owned_by_others - pod.owned
     ours = not of_others.issuperset(marks)
-    standing = Standing.KEEPS if ours else Standing.NEVER
-    if pod.paused or claim.paused:
-        standing = Standing.PAUSED if ours else Standing.NEVER
-    elif pod.deleting or pod.mirror or state == ProbeState.FAILED:
+    standing = _standing_of(pod, claim, state)
+    if not ours and standing is not Standing.SUCCEEDED:
         standing = Standing.NEVER
-    elif state == ProbeState.SUCCEEDED and pod.active:
-        standing = Standing.SUCCEEDED
     return Member(pod.key, standing, bool(marks), ours, epoch, order)
+
+
+def _standing_of(
+    pod: Pod,
+    claim: Claim,
+    state: str,
+) -> Standing:
+    """How a pod with our marks stands."""
+    if pod.paused or claim.paused:
+        return Standing.PAUSED
+    if pod.deleting or pod.mirror or state == ProbeState.FAILED:
+        return Standing.NEVER
+    if state == ProbeState.SUCCEEDED and pod.active:
+        return Standing.SUCCEEDED
+    return Standing.KEEPS
 
 
 def role_marks(claim: Claim) -> Wanted:
@@ -119,10 +133,12 @@ def role_marks(claim: Claim) -> Wanted:
 
 def carried(pod: Pod, claim: Claim) -> list[Mark]:
     """The marks of Succeeded that `pod` carries, whoever wrote them. A value from a message may be any."""
-    found: list[Mark] = []
+    found = []
     for mark, value in role_marks(claim).items():
         current = pod.value_of(mark)
-        if current == value or (isinstance(value, FromMessage) and current is not None):
+        if current is None:
+            continue
+        if current == value or isinstance(value, FromMessage):
             found.append(mark)
     return found
 
@@ -199,6 +215,8 @@ def moves_role(
 ) -> bool:
     """Whether the `keys` to write take a role from its holder or give it to another one."""
     for claim in claims:
-        if roles[claim.name].moves and not keys.keys().isdisjoint(role_marks(claim)):
+        if not roles[claim.name].moves:
+            continue
+        if not keys.keys().isdisjoint(role_marks(claim)):
             return True
     return False

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.names import ProbeName
 from kruise_probe.api.node_pod_probe import NodePodProbe, PodProbe
 from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
@@ -25,7 +24,7 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.backlog import COUNT, Backlog
 from kruise_probe.controllers.budget import NoRoom
 from kruise_probe.controllers.claims import Claim, Claims, claims_of, unowned_marks
-from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker, key_of_marker
 from kruise_probe.controllers.counts import Tallies
 from kruise_probe.controllers.daemon_leases import DaemonLeases
 from kruise_probe.controllers.foreign import (
@@ -39,7 +38,6 @@ from kruise_probe.controllers.limits import (
     LeftOut,
     is_probed,
     left_out_of,
-    may_leave_out,
     reported_without_room,
 )
 from kruise_probe.controllers.marked_pods import EndingMarkers, MarkedPods
@@ -182,10 +180,14 @@ class State:
         """The claims on a pod, and its results."""
         markers = self.matching.considered_of(pod)
         claims = claims_of(markers).on(pod)
-        return claims, self.results_of(pod, markers)
+        results = self.results_of(pod, markers)
+        return claims, results
 
     def node(self, name: str) -> Node | None:
         return self._nodes.get(NamespacedName("", name))
+
+    def node_pod_probe(self, node: str) -> NodePodProbe | None:
+        return self.node_pod_probes.get(NamespacedName("", node))
 
     def pods_on(self, node: str) -> Collection[Pod]:
         return self.pods.by_index(BY_NODE, node)
@@ -193,24 +195,26 @@ class State:
     def enqueue_pods_on(self, node: str) -> None:
         """Enqueue all pods of a node and the status of their markers, and count the pods."""
         for pod in self.pods_on(node):
-            if self.matching.considered_of(pod):
+            considered = self.matching.considered_of(pod)
+            if considered:
                 self.queues.enqueue_pod(pod.key)
                 self.recount(pod.key)
         self.enqueue_markers_on(node)
 
     def enqueue_markers_on(self, node: str) -> None:
         """Enqueue the status of all markers of the pods of a node."""
-        sets = {self.matching.considered_of(pod): None for pod in self.pods_on(node)}
-        for considered in sets:
-            self.queues.enqueue_status_of([marker.key for marker in considered])
+        for pod in self.pods_on(node):
+            for marker in self.matching.considered_of(pod):
+                self.queues.markers.add(marker.key)
 
     def recount(self, pod: NamespacedName) -> None:
         """Count a pod again after COUNT_SECONDS, and enqueue the markers whose counts changed."""
+        if not self.queues.is_open:
+            return
+        self.backlog.put(pod, COUNT)
         visits = self.queues.visits
-        if self.queues.is_open:
-            self.backlog.put(pod, COUNT)
-            if pod.namespace not in visits.delayed:
-                visits.add_after(pod.namespace, COUNT_SECONDS)
+        if pod.namespace not in visits.delayed:
+            visits.add_after(pod.namespace, COUNT_SECONDS)
 
     def end_visits(self, marker: NamespacedName) -> None:
         """Visit the pods that wait, then enqueue the status of a marker."""
@@ -219,20 +223,24 @@ class State:
 
     def observe_foreign(self, old: Pod, new: Pod) -> None:
         """Record what an update that is not ours changed of our marks."""
-        if not self.queues.is_open or not old.owned:
+        if not self.queues.is_open:
             return  # A standby sees the writes of the leader.
+        if not old.owned:
+            return
         claims = claims_of(self.matching.considered_of(new))
         for change in foreign_changes(old, new, claims):
+            mark = change.mark
             if change.by == REMOVED:  # It may be our own write, whose response has not arrived.
-                self.removed.setdefault(new.key, set()).add(change.mark)
+                removed = self.removed.setdefault(new.key, set())
+                removed.add(mark)
             else:
-                self.record_foreign(claims.owners[change.mark], change)
+                self.record_foreign(claims.owners[mark], change)
 
     def record_foreign(self, owner: Claim, change: ForeignChange) -> None:
         """Record a change of a mark of `owner`, for the status of its marker."""
-        marker = NamespacedName(change.pod.namespace, ProbeName.parse(owner.name).marker)
+        marker = key_of_marker(change.pod.namespace, owner.name)
         self.foreign.record(marker, change, loop_time())
-        self.queues.enqueue_status_of([marker])
+        self.queues.markers.add(marker)
 
     def index_pod(self, old: Pod | None, new: Pod) -> None:
         """Index a new or changed pod."""
@@ -240,23 +248,26 @@ class State:
         self.marked.set_pod(old, new)
 
     def remove_pod(self, pod: Pod) -> None:
-        self.removed.pop(pod.key, None)
+        key = pod.key
+        self.removed.pop(key, None)
         self.matching.remove_pod(pod)
         self.marked.remove_pod(pod)
-        self.pacer.forget(pod.key)
-        self.ended.pop(pod.key, None)
-        self.refusals.pop(pod.key, None)
-        self.backlog.discard(pod.key)
+        self.pacer.forget(key)
+        self.ended.pop(key, None)
+        self.refusals.pop(key, None)
+        self.backlog.discard(key)
         self.roles.forget(pod)
-        self.queues.enqueue_status_of(self.tallies.remove_pod(pod.uid))
+        markers = self.tallies.remove_pod(pod.uid)
+        self.queues.enqueue_status_of(markers)
 
     def record_ended(self, pod: Pod, markers: Iterable[CompiledMarker]) -> None:
         """Record the unowned marks of markers, as they were, that may not write to `pod` any more."""
-        found = self.ended.get(pod.key, NOTHING_OWNED)
+        key = pod.key
+        found = self.ended.get(key, NOTHING_OWNED)
         for marker in markers:
             found |= unowned_marks(pod, marker)
         if found:
-            self.ended[pod.key] = found
+            self.ended[key] = found
 
     def index_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
         """Index a new marker, or one whose spec or deletion changed. Return it and the pods for which others are considered now."""
@@ -273,11 +284,12 @@ class State:
 
     def remove_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
         """Remove a marker; return it and the pods for which it was considered."""
-        removed = self.matching.markers[marker.key]
-        pods = self.matching.remove_marker(marker.key)
-        self.ending.discard(marker.key)
-        self.roles.markers.discard(marker.key)
-        self.tallies.forget_marker(marker.key)
+        key = marker.key
+        removed = self.matching.markers[key]
+        pods = self.matching.remove_marker(key)
+        self.ending.discard(key)
+        self.roles.markers.discard(key)
+        self.tallies.forget_marker(key)
         return removed, pods
 
     def spec(self, node: str) -> WrittenSpec:
@@ -291,38 +303,39 @@ class State:
             return PodResults(by_provider=is_virtual)
         if is_virtual:
             return self._results_of_provider(pod, markers)
-        hashed = markers
+        view = self.node_index.view(pod.node)
         is_altered = self.spec(pod.node).is_altered
+        hashed = markers
         if is_altered:
             hashed = ()  # the daemon reports hashes of the entries that the API server has changed
-        view = self.node_index.view(pod.node)
+        states = self.node_index.states_of(pod, hashed)
+        left_out = self._left_out_of(pod, markers)
         unsupported = unsupported_on(
             pod,
             markers,
             view,
             is_altered=is_altered,
         )
-        states = self.node_index.states_of(pod, hashed)
-        left_out = self._left_out_of(pod, markers)
         if unsupported:
             states = _without(states, unsupported)
             left_out = {**left_out, **unsupported}
-        return PodResults(states, self.leases.why_stale(pod.node), left_out=left_out)
+        why_stale = self.leases.why_stale(pod.node)
+        return PodResults(states, why_stale, left_out=left_out)
 
     def _results_of_provider(self, pod: Pod, markers: Considered) -> PodResults:
         """The conditions that a serverless provider wrote, if the feature gate is on."""
-        states: States = {}
         unsupported = unsupported_on_virtual_nodes(markers)
-        if self.options.serverless:
-            states = states_of_conditions(pod, claims_of(markers))
-            states = _without(states, unsupported)
+        if not self.options.serverless:
+            return PodResults(by_provider=True, left_out=unsupported)
+        claims = claims_of(markers)
+        states = _without(states_of_conditions(pod, claims), unsupported)
         return PodResults(states, by_provider=True, left_out=unsupported)
 
     def _left_out_of(self, pod: Pod, markers: Considered) -> Mapping[str, LeftOut]:
+        if not is_probed(pod):
+            return NOTHING_LEFT_OUT
         no_room = self._without_room(pod, markers)
-        if (no_room or may_leave_out(markers)) and is_probed(pod):
-            return left_out_of(pod, markers, no_room)
-        return NOTHING_LEFT_OUT
+        return left_out_of(pod, markers, no_room)
 
     def _without_room(self, pod: Pod, markers: Considered) -> Collection[str]:
         """The markers whose probes do not fit into the node's NodePodProbe.
@@ -332,14 +345,18 @@ class State:
         spec = self.specs.get(pod.node)
         if spec is not None:
             return spec.no_room.get(pod.uid, ())
-        entry = self.node_index.view(pod.node).entries.get(pod.uid)
-        probes = entry.probes if entry is not None else ()
-        running = [probe.name for probe in probes]
+        view = self.node_index.view(pod.node)
+        entry = view.entries.get(pod.uid)
+        if entry is None:
+            return reported_without_room(pod, markers, ())
+        running = [probe.name for probe in entry.probes]
         return reported_without_room(pod, markers, running)
 
     def refusal_of(self, marker: str, pod: NamespacedName) -> str:
         """Why the API server refuses marks of `marker` on a pod, or empty."""
-        refusals = self.refusals.get(pod, {})
+        refusals = self.refusals.get(pod)
+        if refusals is None:  # the common case
+            return ""
         return refusals.get(marker) or refusals.get(EVERY_MARKER, "")
 
 

@@ -29,13 +29,13 @@ def unsupported_on(
 
     `view` is that of the pod's node. `is_altered`: the API server has stored other entries than the manager sent.
     """
-    found: dict[str, LeftOut] = {}
+    found = {}
     for marker in markers:
         for probe in marker.with_criteria:
             if probe.is_pruned:
                 found[probe.name] = FIELD_PRUNED
                 continue
-            state = view.state_of(pod, probe.name)
+            state = view.states_of(pod).get(probe.name)
             if state is None or state.state == ProbeState.UNKNOWN:
                 continue  # Unknown is no result of a handler.
             if not _is_supported(
@@ -51,7 +51,7 @@ def unsupported_on(
 
 def unsupported_on_virtual_nodes(markers: Iterable[CompiledMarker]) -> Mapping[str, LeftOut]:
     """The same on virtual nodes, whose provider gets no such probe."""
-    found: dict[str, LeftOut] = {}
+    found = {}
     for marker in markers:
         for probe in marker.with_criteria:
             found[probe.name] = FIELD_NOT_SUPPORTED
@@ -67,14 +67,18 @@ def _is_supported(
     is_altered: bool,
 ) -> bool:
     """Whether the daemon that reported `state` knows the fields; the result may still be that of an earlier handler."""
+    wanted = probe.container_probe
     if state.probe_hash == probe.hash_on(pod):
         return True
-    if not state.probe_hash or not view.knows.issuperset(probe.container_probe.criteria):
+    if not state.probe_hash:
+        return False
+    if not view.knows.issuperset(wanted.criteria):
         return False
     if not is_altered:
         return True
     stored = view.entry_of(pod, probe.name)
-    if stored is None or stored.hash != state.probe_hash:
+    if stored is None:
         return False
-    wanted = probe.container_probe
+    if stored.hash != state.probe_hash:
+        return False
     return bool(_criteria_of(stored) == _criteria_of(wanted))

@@ -18,15 +18,15 @@ from kruise_probe.controllers.claims import ClaimConflict, Claims, claims_of, co
 from kruise_probe.controllers.counts import (
     PodFacts,
     PodFlag,
-    PodOutcome,
     ProbedPod,
     Refusal,
+    counted_states,
     facts_of_probed,
-    outcome_of,
+    invalid_values,
 )
 from kruise_probe.controllers.daemon_leases import Verdict
 from kruise_probe.controllers.limits import is_probed
-from kruise_probe.controllers.marking import PodResults, states_of_conditions
+from kruise_probe.controllers.marking import PodResults, States, states_of_conditions
 from kruise_probe.controllers.matching import Considered
 from kruise_probe.controllers.state import State
 from kruise_probe.controllers.writes import MARKS_INTERVAL_SECONDS, WriteCause
@@ -44,10 +44,12 @@ class VisitReconciler:
     def __init__(self, state: State) -> None:
         self._state = state
         self._queues = state.queues
-        self._limited: Final[dict[str, set[NamespacedName]]] = {}
+        self._tallies = state.tallies
+        self._limited: dict[str, set[NamespacedName]] = {}
         """By namespace, the pods whose writes are limited."""
-        self._check_at: Final[dict[str, float]] = {}
-        self._conflicts: Final[dict[Considered, _Conflicts]] = {}
+        self._check_at: dict[str, float] = {}
+        """By namespace, when they are counted again."""
+        self._conflicts: dict[Considered, _Conflicts] = {}
         """Of the last sets of markers; the pods of a template have the same."""
 
     async def reconcile(self, namespace: str) -> Result | None:
@@ -68,28 +70,34 @@ class VisitReconciler:
         return self._recheck_limited(namespace)
 
     def _visit(self, pod: Pod, visit: Visit) -> None:
+        state = self._state
+        queues = self._queues
         if visit.before:
-            self._state.record_ended(pod, visit.before)
+            state.record_ended(pod, visit.before)
         if visit.marks:
-            self._queues.enqueue_pod(pod.key)
-            ending = self._state.ending.naming(pod.namespace, pod.owned)
-            self._queues.enqueue_ending(ending)
+            queues.enqueue_pod(pod.key)
+            ending = state.ending.naming(pod.namespace, pod.owned)
+            queues.enqueue_ending(ending)
         if visit.entry:
-            self._queues.enqueue_node(pod.node)
+            queues.enqueue_node(pod.node)
 
     def _count(self, pod: Pod) -> None:
         """Replace what a pod adds to the counts."""
         if not self._queues.is_open:
             return
         considered = self._state.matching.considered_of(pod)
-        facts = self._facts(pod, considered) if considered else {}
-        self._queues.enqueue_status_of(self._state.tallies.set_pod(pod.uid, facts))
+        facts = self._facts(pod, considered)
+        changed = self._tallies.set_pod(pod.uid, facts)
+        self._queues.enqueue_status_of(changed)
 
     def _complete(self, key: NamespacedName) -> None:
+        if not self._queues.is_open:
+            return
         marker = self._state.matching.markers.get(key)
-        if marker is not None and not marker.deleting and self._queues.is_open:
-            self._state.tallies.complete(marker)
-            self._queues.enqueue_status_of([key])
+        if marker is None or marker.deleting:
+            return
+        self._tallies.complete(marker)
+        self._queues.markers.add(key)
 
     def _recheck_limited(self, namespace: str) -> Result | None:
         """Count the pods again whose writes are limited: when that ends, no event shows it."""
@@ -97,20 +105,25 @@ class VisitReconciler:
             return None
         now = loop_time()
         check_at = self._check_at.setdefault(namespace, now + MARKS_INTERVAL_SECONDS)
-        if check_at - now > CLOCK_SLACK_SECONDS:
-            return Result(check_at - now)
+        left = check_at - now
+        if left > CLOCK_SLACK_SECONDS:
+            return Result(left)
         del self._check_at[namespace]
-        for key in self._limited.pop(namespace):
+        limited = self._limited.pop(namespace)
+        for key in limited:
             self._state.backlog.put(key, COUNT)
         return Result(0.0)
 
     def _facts(self, pod: Pod, considered: Considered) -> dict[NamespacedName, PodFacts]:
         """What a pod adds, by the markers that are considered for it."""
+        if not considered:
+            return {}
         state = self._state
         claims = claims_of(considered)
         conflicts = self._conflicts_of(considered, claims)
-        probed: ProbedPod | None = None
-        if is_probed(pod) and state.node(pod.node) is not None:
+        probed = None
+        has_node = state.node(pod.node) is not None
+        if has_node and is_probed(pod):
             probed = self._probed(pod, considered, claims.on(pod))
         facts: dict[NamespacedName, PodFacts] = {}
         for marker in considered:
@@ -119,21 +132,25 @@ class VisitReconciler:
                 found = facts_of_probed(marker, probed)
             elif pod.active and not pod.mirror:
                 found = (PodFlag.PENDING,)
-            refusal = state.refusal_of(marker.key.name, pod.key)
-            if refusal:
-                found = (*found, Refusal(pod.key, refusal))
+            why = state.refusal_of(marker.key.name, pod.key)
+            if why:
+                refusal = Refusal(pod.key, why)
+                found = (*found, refusal)
             facts[marker.key] = found + conflicts[marker.key]
         return facts
 
     def _conflicts_of(self, considered: Considered, claims: Claims) -> _Conflicts:
-        conflicts = self._conflicts
-        found = conflicts.get(considered)
-        if found is None:
-            if len(conflicts) >= KEPT_CONFLICTS:
-                conflicts.clear()
-            found = {marker.key: tuple(conflicts_of(marker, claims)) for marker in considered}
-            conflicts[considered] = found
-        return found
+        known = self._conflicts.get(considered)
+        if known is not None:
+            return known
+        if len(self._conflicts) >= KEPT_CONFLICTS:
+            self._conflicts.clear()
+        conflicts = {}
+        for marker in considered:
+            lost = conflicts_of(marker, claims)
+            conflicts[marker.key] = tuple(lost)
+        self._conflicts[considered] = conflicts
+        return conflicts
 
     def _probed(
         self,
@@ -142,17 +159,22 @@ class VisitReconciler:
         claims: Claims,
     ) -> ProbedPod:
         state = self._state
+        view = state.node_index.view(pod.node)
         results = state.results_of(pod, considered)
+        states = counted_states(pod, claims, results)
         has_daemon = not results.by_provider
-        conditions = PodOutcome({})
-        if has_daemon and (pod.paused or any(marker.paused for marker in considered)):
-            conditions = PodOutcome(states_of_conditions(pod, claims))
+        paused = [marker for marker in considered if marker.paused]
+        is_paused = pod.paused or bool(paused)
+        shown: States = {}
+        if has_daemon and is_paused:
+            shown = states_of_conditions(pod, claims)
         return ProbedPod(
             pod,
             results,
-            outcome=outcome_of(pod, claims, results),
-            conditions=conditions,
-            entry=state.node_index.view(pod.node).entries.get(pod.uid),
+            states,
+            invalid_values(claims, states),
+            shown=shown,
+            entry=view.entries.get(pod.uid),
             checks_entry=has_daemon and not state.spec(pod.node).is_altered,
             is_serverless=results.by_provider and state.options.serverless,
             is_absent=self._has_no_daemon(pod, results),
@@ -162,11 +184,12 @@ class VisitReconciler:
 
     def _has_no_daemon(self, pod: Pod, results: PodResults) -> bool:
         """Whether the pod's node never showed a daemon. A virtual node has none; its provider reports with the feature gate."""
+        state = self._state
         if results.by_provider:
-            return not self._state.options.serverless
+            return not state.options.serverless
         if results.states:
             return False
-        return self._state.leases.verdict(pod.node) is Verdict.ABSENT
+        return state.leases.verdict(pod.node) is Verdict.ABSENT
 
     def _is_limited(self, pod: Pod, claims: Claims) -> bool:
         """Whether a write of the pod's marks would have to wait now."""
@@ -178,5 +201,6 @@ class VisitReconciler:
         )
         if not wait:
             return False
-        self._limited.setdefault(pod.namespace, set()).add(pod.key)
+        limited = self._limited.setdefault(pod.namespace, set())
+        limited.add(pod.key)
         return True

@@ -74,8 +74,12 @@ def cause_of(
     pending: ResultsChange | None,
 ) -> WriteCause:
     """The cause of `changes`; `pending` is the change of results since the last write of the pod."""
-    result_change = pending.kind if pending is not None else None
-    if result_change is PodResultChange.STATE or _ends_results(pod, changes):
+    result_change = None
+    if pending is not None:
+        result_change = pending.kind
+    if result_change is PodResultChange.STATE:
+        return WriteCause.STATE
+    if _ends_results(pod, changes):
         return WriteCause.STATE
     if result_change is PodResultChange.FIRST_RESULT:
         return WriteCause.MARKS
@@ -90,11 +94,12 @@ def cause_of(
 def _ends_results(pod: Pod, changes: Changes) -> bool:
     """Whether the pod finished, or a daemon became stale or recovered. That changes at most once per Lease duration."""
     for condition in changes.conditions:
-        current = pod.condition(condition.type)
-        was_stale = current is not None and current.reason == REASON_DAEMON_STALE
-        if was_stale != (condition.reason == REASON_DAEMON_STALE):
-            return True
         if condition.reason == REASON_POD_FINISHED:
+            return True
+        current = pod.condition(condition.type)
+        is_stale = condition.reason == REASON_DAEMON_STALE
+        was_stale = current is not None and current.reason == REASON_DAEMON_STALE
+        if is_stale != was_stale:
             return True
     return False
 
@@ -105,7 +110,9 @@ def _only_values_from_messages(
     claims: Claims,
 ) -> bool:
     """Whether only messages, and labels and annotations with values from messages, change."""
-    if changes.deleted or not all(map(claims.is_from_message, changes.keys)):
+    if changes.deleted:
+        return False
+    if not all(map(claims.is_from_message, changes.keys)):
         return False
     for condition in changes.conditions:
         current = pod.condition(condition.type)
@@ -142,16 +149,19 @@ class WritePacer:
         """Merge a change into the pending one: keep the most important kind and the earliest time."""
         known = self.pending.get(pod)
         if known is not None:
-            change = ResultsChange(
-                max(known.kind, change.kind),
-                known.edited | change.edited,
-                known.seen_at if known.seen_at is not None else change.seen_at,
-            )
+            seen_at = known.seen_at
+            if seen_at is None:
+                seen_at = change.seen_at
+            kind = max(known.kind, change.kind)
+            edited = known.edited | change.edited
+            change = ResultsChange(kind, edited, seen_at)
         self.pending[pod] = change
 
     def drop_pending(self, pod: NamespacedName, covered: ResultsChange | None) -> None:
         """Drop a change that a write has covered, unless another one has been added to it."""
-        if covered is not None and self.pending.get(pod) is covered:
+        if covered is None:
+            return
+        if self.pending.get(pod) is covered:
             del self.pending[pod]
 
     def wait_seconds(
@@ -163,17 +173,21 @@ class WritePacer:
         now: float,
     ) -> float:
         """Seconds until `pod` may be written, 0.0 for now. `probes` is the number of its probes."""
+        if cause is WriteCause.STATE:
+            return 0.0
         buckets = self._buckets.get(pod)
-        if buckets is None or cause is WriteCause.STATE:
+        if buckets is None:
             return 0.0
         if cause is WriteCause.MESSAGE:
             wait = buckets.messages.wait_seconds(now)
         elif cause is WriteCause.LABEL:  # It has no share in the writes for first results.
             wait = buckets.marks.wait_seconds(now)
         else:
-            wait = buckets.marks.wait_seconds(now, extra=max(probes, buckets.probes))
-        # A shorter wait than a timer can measure would never end.
-        return wait if wait > CLOCK_SLACK_SECONDS else 0.0
+            first_results = max(probes, buckets.probes)
+            wait = buckets.marks.wait_seconds(now, extra=first_results)
+        if wait <= CLOCK_SLACK_SECONDS:  # A timer cannot measure it, so it would never end.
+            return 0.0
+        return wait
 
     def record_write(
         self,
@@ -186,10 +200,12 @@ class WritePacer:
         """Take the token of a completed write."""
         if cause is WriteCause.STATE:
             return
-        if pod not in self._buckets:
-            self._buckets[pod] = _PodBuckets(self._message_interval_seconds)
-        buckets = self._buckets[pod]
-        bucket = buckets.messages if cause is WriteCause.MESSAGE else buckets.marks
+        buckets = self._buckets.get(pod)
+        if buckets is None:
+            buckets = self._buckets[pod] = _PodBuckets(self._message_interval_seconds)
+        bucket = buckets.marks
+        if cause is WriteCause.MESSAGE:
+            bucket = buckets.messages
         bucket.take(now + CLOCK_SLACK_SECONDS)
         buckets.probes = max(probes, buckets.probes)
 
@@ -209,11 +225,13 @@ def encode_patch(
     if version:
         metadata["resourceVersion"] = version
     for mark, value in changes.keys.items():
-        metadata.setdefault(mark.field, {})[mark.name] = value
+        values = metadata.setdefault(mark.field, {})
+        values[mark.name] = value
     body: dict[str, Any] = {"metadata": metadata}
-    conditions = [
-        _entry(condition, pod.condition(condition.type)) for condition in changes.conditions
-    ]
+    conditions = []
+    for condition in changes.conditions:
+        current = pod.condition(condition.type)
+        conditions.append(_entry(condition, current))
     conditions += [{"$patch": "delete", "type": name} for name in changes.deleted]
     if conditions:
         body["status"] = {"conditions": conditions}
@@ -224,24 +242,29 @@ def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, A
     """Encode a condition, without unchanged times. A text that is empty removes the current one."""
     entry: dict[str, Any] = msgspec.to_builtins(condition)
     for text in ("reason", "message"):
-        if not entry.get(text):
-            entry.pop(text, None)
-            if current is not None and getattr(current, text):
-                entry[text] = None
+        if entry.get(text):
+            continue
+        entry.pop(text, None)
+        if getattr(current, text, None):
+            entry[text] = None
     return entry
 
 
 def not_applied(changes: Changes, written: Pod) -> list[Mark]:
     """What was sent and the response to the patch does not show: an admission policy changed the request."""
-    found: list[Mark] = []
+    found = []
     for mark, value in changes.keys.items():
-        if written.value_of(mark) != value:
-            found.append(mark)
-    wanted = {condition.type: condition for condition in changes.conditions}
-    for name in (*wanted, *changes.deleted):
-        current = written.condition(name)
-        is_applied = same_condition(current, wanted[name]) if name in wanted else current is None
+        is_applied = written.value_of(mark) == value
         if not is_applied:
+            found.append(mark)
+    for condition in changes.conditions:
+        current = written.condition(condition.type)
+        if not same_condition(current, condition):
+            mark = Mark("conditions", condition.type)
+            found.append(mark)
+    for name in changes.deleted:
+        current = written.condition(name)
+        if current is not None:
             found.append(Mark("conditions", name))
     return found
 
@@ -251,13 +274,14 @@ def parts_of(changes: Changes, claims: Claims) -> dict[str, Changes]:
 
     So a value that the API server refuses only affects its own marker.
     """
-    parts: dict[str, Changes] = {}
+    parts = {}
     if changes.conditions or changes.deleted:
         parts[EVERY_MARKER] = Changes({}, changes.conditions, changes.deleted)
     for mark, value in changes.keys.items():
         marker = EVERY_MARKER
-        if value is not None and mark in claims.owners:
-            marker = ProbeName.parse(claims.owners[mark].name).marker
+        owner = claims.owners.get(mark)
+        if value is not None and owner is not None:
+            marker = ProbeName.parse(owner.name).marker
         part = parts.setdefault(marker, Changes({}, [], []))
         part.keys[mark] = value
     return parts
@@ -269,7 +293,8 @@ def pod_is_gone(error: KubeError) -> bool:
         case NotFound():
             return True
         case Invalid() | Conflict():
-            return "metadata.uid" in error.message or "Precondition failed: UID" in error.message
+            message = error.message
+            return "metadata.uid" in message or "Precondition failed: UID" in message
         case _:
             return False
 
@@ -278,6 +303,7 @@ def refusal(error: KubeError) -> str:
     """The short reason of a permanent refusal; empty for a transient error."""
     match error:
         case BadRequest() | Forbidden() | Invalid() if not pod_is_gone(error):
-            return f"{error.code} {first_line(error.message)}"
+            text = first_line(error.message)
+            return f"{error.code} {text}"
         case _:
             return ""

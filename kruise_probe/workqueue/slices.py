@@ -69,13 +69,3 @@ class Slices:
             result.set_exception(error)
         else:
             self._waiting.append(computation)
-
-
-def at_once(steps: Steps[T]) -> T:
-    """Run all steps without a pause."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 from google.protobuf.message import DecodeError
+from support.computations import at_once
 from websocket import ABNF
 
 from kruise_probe.api.criteria import Extract, MetricSample
@@ -69,7 +70,6 @@ from kruise_probe.webhook.admission import (
 )
 from kruise_probe.wire.requests import RefusedRequest, parse_head
 from kruise_probe.wire.responses import InvalidResponse
-from kruise_probe.workqueue.slices import at_once
 
 Target = Callable[[bytes], object]
 

@@ -22,6 +22,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
+from support.computations import at_once
 from support.tables import load_table
 from support.wire import Json
 
@@ -33,7 +34,6 @@ from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.plan import plan_steps
 from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.workqueue.slices import at_once
 
 NOW = datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)
 FRESH = "2026-01-01T00:01:20.000000Z"

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from contract.contract_api import Api, node_pod_probe
+from support.computations import at_once
 
 from kruise_probe.api.node_pod_probe import (
     MAX_OBJECT_BYTES,
@@ -19,7 +20,6 @@ from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.controllers import budget
 from kruise_probe.daemon import status as daemon_status
 from kruise_probe.daemon.status import METADATA_BYTES
-from kruise_probe.workqueue.slices import at_once
 
 PROBES = ("game#idle", "game#healthy", "game#players")
 PROBE = Probe(exec=ExecAction(command=("sh", "-c", "cat /state")), period_seconds=10)

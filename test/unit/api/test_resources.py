@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from support.cases import cases
+from support.computations import at_once
 
 from kruise_probe.api.core import Node
 from kruise_probe.api.meta import (
@@ -15,7 +16,6 @@ from kruise_probe.api.meta import (
 )
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.workqueue.slices import at_once
 
 DEEP = b"[" * 5_000 + b"]" * 5_000
 OURS = "/apis/apps.kruise.io/v1alpha1"

@@ -7,6 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from support.cases import cases
+from support.computations import at_once
 from support.fake_transport import OneRead
 
 from kruise_probe.api.errors import ApiError, Expired, ServerError
@@ -14,7 +15,6 @@ from kruise_probe.api.resources import LEASES, PODS
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import ResponseStream
 from kruise_probe.client.watch import WatchStream, decode_event
-from kruise_probe.workqueue.slices import at_once
 
 
 def _event(kind: str, body: object) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import marker, pod, probe_wire
+from support.computations import at_once
 
 from kruise_probe.api.node_pod_probe import PodProbe
 from kruise_probe.controllers.budget import (
@@ -24,7 +25,6 @@ from kruise_probe.controllers.budget import (
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.plan import Plan, plan_steps
-from kruise_probe.workqueue.slices import at_once
 
 OLD = compile_marker(marker("old", created="2025-01-01T00:00:00Z"))
 NEW = compile_marker(marker("new", probes=[probe_wire("p", condition="c")]))

@@ -17,6 +17,7 @@ from support.builders import (
     probe_wire,
 )
 from support.cases import cases
+from support.computations import at_once
 from support.wire import Json
 
 from kruise_probe.api.meta import NamespacedName
@@ -28,7 +29,6 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.plan import plan_steps
-from kruise_probe.workqueue.slices import at_once
 
 Entries = tuple[PodProbe, ...]
 MARK = owned_fields(labels=["l"])

@@ -15,6 +15,7 @@ from support.builders import (
     state,
     states,
 )
+from support.computations import at_once
 from support.running_manager import START
 
 from kruise_probe.api.pods import Mark, Pod, PodCondition
@@ -24,7 +25,6 @@ from kruise_probe.controllers.marking import Changes, PodResults, marking
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.plan import plan_steps
 from kruise_probe.controllers.relevance import PodChange, change_of
-from kruise_probe.workqueue.slices import at_once
 
 C = "example.com/healthy"
 PROBES = [

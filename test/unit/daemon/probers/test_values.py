@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support.cases import cases
+from support.computations import at_once
 from support.tables import load_table
 from support.wire import Json
 
@@ -22,7 +23,6 @@ from kruise_probe.daemon.probers.values import (
     text_of,
     value_in,
 )
-from kruise_probe.workqueue.slices import at_once
 
 TABLE = load_table(
     Path(__file__).parents[3] / "data" / "values.yaml",

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from support.builders import entry_of
 from support.cases import cases
+from support.computations import at_once
 from support.fake_runtime import Script, ScriptedRuntime, exit_with, refuse, succeed
 from support.scripted_server import answering, serving
 from support.tables import load_table
@@ -16,7 +17,6 @@ from kruise_probe.daemon.cri.runtime import ExecImpossible
 from kruise_probe.daemon.desired import invalid_reason
 from kruise_probe.daemon.probers import prober_for, verdicts
 from kruise_probe.daemon.probers.prober import CouldNotProbe, Output, Target
-from kruise_probe.workqueue.slices import at_once
 
 pytestmark = pytest.mark.sockets
 
