@@ -59,3 +59,12 @@ def test_every_placeholder_is_used_and_known() -> None:
         name for each in reason_table().values() for name in re.findall(r"{(\w*)}", each.remedy)
     }
     assert used == PLACEHOLDERS.keys()
+
+
+def test_lines_of_several_pods_name_their_pod() -> None:
+    remedies = [each.remedy for each in reason_table().values()]
+    commands = [
+        part for each in remedies for part in re.findall(r"`(kubectl[^`]* logs [^`]*)`", each)
+    ]
+    assert [each for each in commands if " -l " in each and "--prefix" not in each] == []
+    assert any(" -l " in each for each in commands)
