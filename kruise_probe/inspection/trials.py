@@ -396,5 +396,5 @@ def _nearest_names(entry: ContainerProbe, error: CouldNotProbe) -> str:
     if not names:
         return ""
     listed = ", ".join(names[:NEAREST])
-    kind = "nearest names" if extract.regex is None else "first lines"
-    return f"the {kind} are {listed}"
+    intro = "the nearest names are" if extract.regex is None else "the output begins with:"
+    return f"{intro} {listed}"

@@ -251,7 +251,7 @@ METRICS = b'queue_size{shard="0"} 33\nqueue_total 9\nidle 1\nother 2\n'
     ),
     no_line=(
         {"regex": "players=([0-9]+)"},
-        "Unknown", "NoValue: no line matches 'players=([0-9]+)'", 'the first lines are queue_size{shard="0"} 33, queue_total 9, idle 1',
+        "Unknown", "NoValue: no line matches 'players=([0-9]+)'", 'the output begins with: queue_size{shard="0"} 33, queue_total 9, idle 1',
     ),
     no_json=({"jsonPath": ".a"}, "Unknown", "NoValue: no JSON", ""),
 )  # fmt: skip
