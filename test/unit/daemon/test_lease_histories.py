@@ -66,6 +66,10 @@ class History:
             case "entries go":
                 self.node.api.put(NodePodProbeSpec())
                 self._busy_since = math.inf
+            case "object goes":
+                if self.node.api.object is not None:
+                    self.node.api.remove()
+                self._busy_since = math.inf
             case "start":
                 self._writes_before = len(self.node.api.lease_writes)
                 self._idle_renewals = 0
@@ -135,16 +139,18 @@ class History:
             self.problems.add(rule)
 
 
-STEPS = st.tuples(
-    st.sampled_from(("entries come", "entries go", "restart", "ok", "is slow", "refuses", "hangs")),
-    st.floats(0.3, 70.0),
+ACTIONS = (
+    *("entries come", "entries go", "object goes", "restart"),
+    *("ok", "is slow", "refuses", "hangs"),
 )
+STEPS = st.tuples(st.sampled_from(ACTIONS), st.floats(0.3, 70.0))
 
 
 @given(st.lists(STEPS, max_size=15), st.booleans())
 @example([("entries go", 59.0), ("entries come", 19.0)], False)
 @example([("entries come", 30.0), ("entries go", 50.0), ("entries come", 1.0)], True)
 @example([("entries go", 61.0), ("refuses", 1.0), ("entries come", 5.0), ("ok", 30.0)], False)
+@example([("entries come", 5.0), ("object goes", 70.0)], False)
 async def test_in_every_history_the_lease_is_right_for_old_and_new_managers(
     steps: list[tuple[str, float]], messages_change: bool
 ) -> None:
