@@ -78,17 +78,25 @@ def adoption(
         wall_now: current wall time, in seconds since the epoch.
     """
     result = handover.result
-    same = result is not None and is_of_container(result, started_at, wall_now)
-    replaced = had_container or (result is not None and not same)
+    same = False
+    of_another = had_container
+    if result is not None:
+        same = is_of_container(result, started_at, wall_now)
+        of_another = of_another or not same
     in_delay = delay_ends > loop_now
-    long_break = daemon_start.loop_seconds >= handover.watched_until + grace_seconds
-    keep_state = not (replaced and (in_delay or long_break))
+    unwatched_from = handover.watched_until + grace_seconds
+    was_unwatched = daemon_start.loop_seconds >= unwatched_from
+    # The state of another container is kept until the first result of this one, if that comes soon.
+    keep_state = True
+    if of_another and (in_delay or was_unwatched):
+        keep_state = False
     if in_delay:
         return Adoption(same, keep_state, delay_ends)
     if same and _is_known(result, probe_hash):
         return Adoption(same, keep_state, None)
     due = loop_now
-    if handover.from_start and started_at is not None and started_at <= daemon_start.wall_seconds:
+    ran_before = started_at is not None and started_at <= daemon_start.wall_seconds
+    if ran_before and handover.from_start:
         due = schedule.due_after_restart(daemon_start, timing, loop_now)
     return Adoption(same, keep_state, due)
 
@@ -97,4 +105,6 @@ def _is_known(result: ContainerProbeState | None, probe_hash: str) -> bool:
     """Whether the state is a result of the same probe; Kruise's CRD prunes the hash."""
     if result is None or result.state == ProbeState.UNKNOWN:
         return False
-    return result.probe_hash in (None, probe_hash)
+    if result.probe_hash is None:
+        return True
+    return result.probe_hash == probe_hash

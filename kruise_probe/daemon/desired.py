@@ -10,7 +10,6 @@ kernel's list of interfaces decides: a successful bind does not prove that an ad
 kube-proxy in IPVS mode assigns every Service's cluster IP to an interface; a connection to it reaches another pod.
 """
 
-import asyncio
 import math
 import socket
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from kruise_probe.api.names import ProbeKey, ProbeName
 from kruise_probe.api.node_pod_probe import NodePodProbeSpec
 from kruise_probe.api.probe import Probe
 from kruise_probe.api.problems import first_errors
+from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.probers.prober import Target
@@ -142,7 +142,7 @@ class NodeAddresses:
 
     def refusal(self, ip: str) -> str:
         """Why `ip` must not be dialled, and what to do; empty when it may."""
-        age = asyncio.get_running_loop().time() - self._read_at
+        age = loop_time() - self._read_at
         refused = refusal_of(ip, self._own)
         if age >= (RETRY_SECONDS if refused else KEPT_SECONDS):
             self._reload()
@@ -152,7 +152,7 @@ class NodeAddresses:
         return refused
 
     def _reload(self) -> None:
-        self._read_at = asyncio.get_running_loop().time()
+        self._read_at = loop_time()
         try:
             self._own = self._read()
             self._problem = ""

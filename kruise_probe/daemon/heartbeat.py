@@ -149,7 +149,9 @@ class Heartbeat:
     def _seconds_left(self) -> float:
         """Seconds until the next renewal."""
         sign_at = max(self._sign_at, self._renewed_at)
-        due = min(sign_at + self._renew_seconds, self._renewed_at + 2 * self._renew_seconds)
+        after_sign = sign_at + self._renew_seconds
+        at_the_latest = self._renewed_at + 2 * self._renew_seconds
+        due = min(after_sign, at_the_latest)
         return due - loop_time()
 
     async def _renew(self) -> None:

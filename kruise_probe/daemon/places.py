@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from kruise_probe.api.histogram import DurationHistogram
+from kruise_probe.api.times import loop_time
 from kruise_probe.daemon.probers.prober import (
     MAX_VALUE_ATTEMPT_BYTES,
     TLS_BYTES,
@@ -185,7 +186,7 @@ class Place:
     def request(self, held_bytes: int) -> None:
         """Become a new request."""
         self.held_bytes = held_bytes
-        self.requested_at = asyncio.get_running_loop().time()
+        self.requested_at = loop_time()
         self.granted = False
         self.reported = False
         self.turn: asyncio.Future[None] | None = None
@@ -196,12 +197,17 @@ class Place:
         await self.turn
 
     def hold(self, size: int) -> None:
-        more = CONNECTION_BYTES + size - self.held_bytes
+        needed = CONNECTION_BYTES + size
+        more = needed - self.held_bytes
         if more > 0:
             self._places.take_bytes(self, more)
 
     async def compute(self, step: Callable[[], bool], deadline: float) -> bool:
         return await self._places.compute(self.tenant, step, deadline)
+
+
+_QueuesOfPods = dict[tuple[Tenant, bool], deque[Place]]
+"""The waiting attempts of each pod, the oldest first; those with a long timeout wait in a queue of their own."""
 
 
 class Places:
@@ -220,10 +226,12 @@ class Places:
         self.queue_durations = DurationHistogram(QUEUE_BUCKETS)
         self._kind = kind
         self._all = _Pool(count)
-        self._for_long = _Pool(max(1, count // 2))
+        half = count // 2
+        self._for_long = _Pool(max(1, half))
         self._bytes = _Pool(MAX_HELD_BYTES)
         self._steps = steps
-        self._waiting: dict[str, dict[tuple[Tenant, bool], deque[Place]]] = {}
+        self._waiting: dict[str, _QueuesOfPods] = {}
+        """By namespace."""
 
     @property
     def in_flight(self) -> int:
@@ -293,16 +301,18 @@ class Places:
             self._grant(place)
             return
         pods = self._waiting.setdefault(place.tenant.namespace, {})
-        pods.setdefault((place.tenant, place.long), deque()).append(place)
+        queue = pods.setdefault((place.tenant, place.long), deque())
+        queue.append(place)
         self._grant_next()
 
     def _grant(self, place: Place) -> None:
         place.granted = True
         self._count(place, 1, place.held_bytes)
-        now = asyncio.get_running_loop().time()
-        self.queue_durations.observe(now - place.requested_at)
-        if place.turn is not None and not place.turn.done():
-            place.turn.set_result(None)
+        waited = loop_time() - place.requested_at
+        self.queue_durations.observe(waited)
+        turn = place.turn
+        if turn is not None and not turn.done():
+            turn.set_result(None)
 
     def _give_back(self, place: Place) -> None:
         self._count(place, -1, -place.held_bytes)
@@ -316,16 +326,21 @@ class Places:
 
     def _unqueue(self, place: Place) -> None:
         """Remove a waiting attempt; its pod and namespace move to the end of their queues if they have more."""
-        pods = self._waiting.pop(place.tenant.namespace)
-        queue = pods.pop((place.tenant, place.long))
+        tenant = place.tenant
+        key = (tenant, place.long)
+        pods = self._waiting.pop(tenant.namespace)
+        queue = pods.pop(key)
         queue.remove(place)
         if queue:
-            pods[place.tenant, place.long] = queue
+            pods[key] = queue
         if pods:
-            self._waiting[place.tenant.namespace] = pods
+            self._waiting[tenant.namespace] = pods
 
     def _grant_next(self) -> None:
-        while self._waiting and (place := self._next()) is not None:
+        while self._waiting:
+            place = self._next()
+            if place is None:
+                return
             self._unqueue(place)
             self._grant(place)
 

@@ -120,13 +120,15 @@ class Reporter:
         *,
         is_first_of_container: bool = False,
     ) -> None:
-        """Store a new result. A state is written at once, a message within the sync interval.
+        """Store a new result. A state is written at once, a message within the sync interval. A newer time alone is not written
+        before the next refresh.
 
         The first result of an edited handler counts as a state: the manager waits for it to apply the policies. The first
         result of a container is written even if only its time differs: by it the next daemon knows of which container it is.
         """
-        old = self.results.get(desired.key)
-        self.results[desired.key] = result
+        key = desired.key
+        old = self.results.get(key)
+        self.results[key] = result
         self._times_changed |= is_first_of_container
         new_state = old is None or old.state != result.state
         if old is None or new_state or old.probe_hash != result.probe_hash:
@@ -169,7 +171,8 @@ class Reporter:
             self._compare_within_sync_interval()
 
     def _write_at_once(self) -> None:
-        self._change_due = min(self._change_due, loop_time())
+        now = loop_time()
+        self._change_due = min(self._change_due, now)
         self._wake.set()
 
     def _write_messages(self) -> None:
@@ -179,7 +182,8 @@ class Reporter:
         self._wake.set()
 
     def _compare_within_sync_interval(self) -> None:
-        self._change_due = min(self._change_due, loop_time() + self._message_sync_seconds)
+        due = loop_time() + self._message_sync_seconds
+        self._change_due = min(self._change_due, due)
 
     # Writing.
 
@@ -196,14 +200,18 @@ class Reporter:
 
     async def _wait(self) -> None:
         while True:
-            due = max(min(self._change_due, self._refresh_due), self._not_before)
+            due = min(self._change_due, self._refresh_due)
+            due = max(due, self._not_before)
             if self._object is None:
                 due = math.inf
             if due <= loop_time() + CLOCK_SLACK_SECONDS:
                 return
             self._wake.clear()
+            deadline: float | None = due
+            if due == math.inf:
+                deadline = None
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(None if due == math.inf else due):
+                async with asyncio.timeout_at(deadline):
                     await self._wake.wait()
 
     async def _publish(self) -> None:
@@ -275,7 +283,8 @@ class Reporter:
         takes seconds, so without a pause no patch of a large spec would ever end.
         """
         pause = min(seconds, MAX_PAUSE_SECONDS)
-        self._not_before = max(self._not_before, loop_time() + pause)
+        earliest = loop_time() + pause
+        self._not_before = max(self._not_before, earliest)
 
     async def _send(self, status: bytes) -> ObjectMeta:
         """Send an update, or a merge patch if the update is refused.
@@ -310,8 +319,8 @@ class Reporter:
     def _record_failure(self, error: Exception) -> None:
         self._failures += 1
         doublings = min(self._failures - 1, 16)
-        backoff = FIRST_BACKOFF_SECONDS * 2**doublings
-        backoff = min(backoff, MAX_BACKOFF_SECONDS)
+        doubled = FIRST_BACKOFF_SECONDS * 2**doublings
+        backoff = min(doubled, MAX_BACKOFF_SECONDS)
         backoff *= random.uniform(0.5, 1.0)
         wait = max(backoff, retry_after_seconds(error))
         self._not_before = loop_time() + wait
@@ -323,7 +332,8 @@ class Reporter:
 
     def _schedule_refresh(self, seconds: float) -> None:
         stagger = random.uniform(0.0, REFRESH_STAGGER)
-        self._refresh_due = loop_time() + seconds * (1 + stagger)
+        delay = seconds * (1 + stagger)
+        self._refresh_due = loop_time() + delay
 
 
 def _text(error: Exception) -> str:

@@ -48,8 +48,10 @@ class StartTime(NamedTuple):
         """Loop time of the first tick on phase that is later than `after` (loop time)."""
         period = timing.period_seconds
         since_period_began = self.wall_seconds % period
-        first = self.loop_seconds - since_period_began + timing.phase_seconds
-        periods = math.floor((after - first) / period) + 1
+        period_began = self.loop_seconds - since_period_began
+        first = period_began + timing.phase_seconds
+        passed = (after - first) / period
+        periods = math.floor(passed) + 1
         tick = first + periods * period
         if tick <= after:
             tick += period
@@ -73,13 +75,14 @@ class Tick(NamedTuple):
 def timing_of(key: ProbeKey, probe: Probe) -> Timing:
     """The timing of a probe."""
     period = probe.effective_period_seconds
-    parts = (key.pod_uid, key.container, str(key.probe), str(period))
-    text = "\0".join(parts)
-    digest = blake2b(text.encode(), digest_size=8).digest()
-    share = int.from_bytes(digest)
+    name = str(key.probe)
+    text = "\0".join((key.pod_uid, key.container, name, str(period)))
+    hashed = blake2b(text.encode(), digest_size=8)
+    share = int.from_bytes(hashed.digest())
     steps = round(period / PHASE_STEP_SECONDS)
     step = share * steps // _FULL
-    return Timing(float(period), step * PHASE_STEP_SECONDS)
+    phase = step * PHASE_STEP_SECONDS
+    return Timing(float(period), phase)
 
 
 def due_after_restart(start: StartTime, timing: Timing, loop_now: float) -> float:
@@ -91,7 +94,8 @@ def due_after_restart(start: StartTime, timing: Timing, loop_now: float) -> floa
     if timing.period_seconds <= START_SPREAD_SECONDS:
         return start.next_on_phase(timing, loop_now)
     share = timing.phase_seconds / timing.period_seconds
-    return loop_now + share * START_SPREAD_SECONDS
+    wait = share * START_SPREAD_SECONDS
+    return loop_now + wait
 
 
 def tick_after(start: StartTime, timing: Timing, last: Tick, stretch: int = 1) -> float:
@@ -103,13 +107,16 @@ def tick_after(start: StartTime, timing: Timing, last: Tick, stretch: int = 1) -
     skipped = period / 2
     if last.on_phase:
         skipped = CLOCK_SLACK_SECONDS
-    next_tick = start.next_on_phase(timing, last.at + skipped)
-    return next_tick + (stretch - 1) * period
+    following = start.next_on_phase(timing, last.at + skipped)
+    not_served = stretch - 1
+    return following + not_served * period
 
 
 def ticks_missed(due: float, loop_now: float, period_seconds: float) -> int:
     """Number of later ticks that have passed when the tick of `due` is served at `loop_now`."""
-    return max(int((loop_now - due) // period_seconds), 0)
+    late_seconds = loop_now - due
+    periods = int(late_seconds // period_seconds)
+    return max(periods, 0)
 
 
 def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
@@ -118,7 +125,8 @@ def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
     1 until the timeouts in a row reach the failure threshold, and at least two; then 2, 4 and `MAX_STRETCH`. So it
     never delays the Failed state, and fewer processes pile up in the container.
     """
-    excess = timeouts_in_a_row - max(failure_threshold, 2)
+    threshold = max(failure_threshold, 2)
+    excess = timeouts_in_a_row - threshold
     if excess < 0:
         return 1
     doublings = min(excess, MAX_STRETCH)
@@ -127,7 +135,8 @@ def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
 
 def longest_wait(period_seconds: float) -> float:
     """How long an attempt may wait for a place before its probe is Unknown; checked at ticks, which are a bit late."""
-    return max(3 * period_seconds, LEAST_WAIT_SECONDS) - WAIT_SLACK_SECONDS
+    wait = max(3 * period_seconds, LEAST_WAIT_SECONDS)
+    return wait - WAIT_SLACK_SECONDS
 
 
 class Ticker:
@@ -145,11 +154,13 @@ class Ticker:
 
     def tick_at(self, due: float) -> None:
         """Set the next tick to loop time `due`, regardless of the phase."""
-        self._set(Tick(due, on_phase=False))
+        tick = Tick(due, on_phase=False)
+        self._set(tick)
 
     def tick_on_phase(self) -> None:
         """Set the next tick to the next one of the phase."""
-        due = self._start.next_on_phase(self.timing, self._loop.time())
+        now = self._loop.time()
+        due = self._start.next_on_phase(self.timing, now)
         self._set(Tick(due, on_phase=True))
 
     def stretch_to(self, factor: int) -> None:
@@ -159,7 +170,8 @@ class Ticker:
         self._stretch = factor
         if self._timer is None or not self._next.on_phase:
             return
-        soonest = self._start.next_on_phase(self.timing, self._loop.time())
+        now = self._loop.time()
+        soonest = self._start.next_on_phase(self.timing, now)
         following = tick_after(self._start, self.timing, self._last, factor)
         due = max(following, soonest)
         self._set(Tick(due, on_phase=True))
@@ -170,8 +182,10 @@ class Ticker:
         Only within half a period, so that attempts do not bunch. A stretched probe waits for its next tick: its attempts
         hang, and one that starts right after the last would never let it rest.
         """
+        if self._stretch > 1:
+            return False
         age = self._loop.time() - at
-        return self._stretch == 1 and age <= self.timing.period_seconds / 2
+        return age <= self.timing.period_seconds / 2
 
     def stop(self) -> None:
         """Stop until `tick_at` or `tick_on_phase` is called."""

@@ -52,7 +52,9 @@ class StatePublisher:
         self._configure(desired)
         if recorded is not None:
             state = ProbeState(recorded.state)
-            self.record = Record(Outcome(state, recorded.message or "", recorded.epoch))
+            message = recorded.message or ""
+            shown = Outcome(state, message, recorded.epoch)
+            self.record = Record(shown)
             reporter.results[desired.key] = recorded
             series.state = recorded.state
 
@@ -64,42 +66,51 @@ class StatePublisher:
     def edit(self, desired: DesiredProbe, *, new_handler: bool) -> None:
         """Use this version of the probe from now on. Its thresholds and its grace period may have been reached already."""
         self._configure(desired)
+        record = self.record
         if new_handler:
-            self.record = transitions.handler_replaced(self.record)
-        self.publish(transitions.thresholds_changed(self.record, self.thresholds))
+            record = transitions.handler_replaced(record)
+        record = transitions.thresholds_changed(record, self.thresholds)
+        self.publish(record)
 
     def count(self, result: Outcome) -> None:
         """Count the result of an attempt."""
-        self.publish(transitions.result_observed(self.record, result, self.thresholds), probed=True)
+        record = transitions.result_observed(self.record, result, self.thresholds)
+        self.publish(record, probed=True)
 
     def block(self, message: str) -> None:
         """Record why an attempt has no result; the probe becomes Unknown after the grace period."""
         now = self._loop.time()
-        self.publish(transitions.attempt_blocked(self.record, message, by_container=False, at=now))
+        record = transitions.attempt_blocked(self.record, message, by_container=False, at=now)
+        self.publish(record)
 
     def block_by_container(self, message: str, since: float) -> None:
         """Record why no container runs; at the latest since `since`."""
-        record = transitions.end_hold(self.record, self._loop.time())
-        self.publish(transitions.attempt_blocked(record, message, by_container=True, at=since))
+        now = self._loop.time()
+        record = transitions.end_hold(self.record, now)
+        record = transitions.attempt_blocked(record, message, by_container=True, at=since)
+        self.publish(record)
 
     def put_on_hold(self, message: str, since: float) -> None:
         """Record why the container runtime cannot be asked; at the latest since `since`."""
-        self.publish(transitions.put_on_hold(self.record, message, since))
+        record = transitions.put_on_hold(self.record, message, since)
+        self.publish(record)
 
     def container_runs(self) -> None:
         """Clear what kept results away while no container was known to run."""
-        self.publish(
-            transitions.container_runs(transitions.end_hold(self.record, self._loop.time()))
-        )
+        now = self._loop.time()
+        record = transitions.end_hold(self.record, now)
+        record = transitions.container_runs(record)
+        self.publish(record)
 
     def stop(self) -> None:
         """Stop the grace timer."""
-        if self._grace_timer is not None:
-            self._grace_timer.cancel()
+        timer = self._grace_timer
+        if timer is not None:
+            timer.cancel()
             self._grace_timer = None
 
     def publish(self, record: Record, *, probed: bool = False) -> None:
-        """Use `record` from now on, and update the result if the state, its message or its probe time changed."""
+        """Use `record` from now on, and renew the result; the reporter decides what of it is written, and when."""
         self.stop()
         if record.blocked is not None or record.hold is not None:
             now = self._loop.time()
@@ -109,21 +120,28 @@ class StatePublisher:
                 self._grace_timer = self._loop.call_at(due, self.publish, record)
         self.record = record
         shown = record.shown
-        if shown is None:
-            return
+        if shown is not None:
+            confirms = probed and shown is record.newest
+            self._renew_result(shown, confirms=confirms)
+
+    def _renew_result(self, shown: Outcome, *, confirms: bool) -> None:
+        """Publish a state. `confirms`: the newest attempts gave it.
+
+        Otherwise time and hash of an equal result stay those of the attempts that gave it. Only the time of Unknown is
+        always the newest.
+        """
         key = self._desired.key
         at = format_time(self._now())
         since: str | None = at
         message = shown.message or None
         old = self._reporter.results.get(key)
-        # Until the newest results confirm the state, time and hash stay those of the attempts that gave it.
-        confirms = probed and shown is record.newest
         if old is not None and old.state == shown.state:
             since = old.last_transition_time
-            repeats = old.message == message and old.epoch == shown.epoch
-            if repeats and not confirms:
+            is_equal = old.message == message and old.epoch == shown.epoch
+            if is_equal and not confirms:
                 if shown.state is ProbeState.UNKNOWN:
-                    self._reporter.results[key] = msgspec.structs.replace(old, last_probe_time=at)
+                    newer = msgspec.structs.replace(old, last_probe_time=at)
+                    self._reporter.results[key] = newer
                 return
         self._series.state = shown.state
         result = ContainerProbeState(

@@ -42,6 +42,9 @@ _STATES: Final = frozenset(state.value for state in ProbeState)
 
 _encode = msgspec.json.Encoder().encode
 
+_ProbeOfPod = tuple[str, str, str, str]
+"""Uid, namespace and name of the pod, and name of the probe."""
+
 
 class EncodedStatus(NamedTuple):
     """A status within the size limit, its JSON, and the number of shortened messages."""
@@ -58,33 +61,39 @@ def status_of(
     pods: dict[tuple[NamespacedName, str], list[ContainerProbeState]] = {}
     newest = ""
     for key, probe in desired.items():
-        states = pods.setdefault((probe.pod, key.pod_uid), [])
+        identity = (probe.pod, key.pod_uid)
+        states = pods.setdefault(identity, [])
         result = results.get(key)
         if result is None:
             continue
         states.append(result)
-        if result.last_probe_time is not None:
-            newest = max(newest, result.last_probe_time)
+        probed_at = result.last_probe_time
+        if probed_at is not None:
+            newest = max(newest, probed_at)
     statuses: list[PodProbeStatus] = []
     for (pod, uid), states in pods.items():
         if states:
             status = PodProbeStatus(pod.name, pod.namespace, uid, tuple(states))
             statuses.append(status)
     known: tuple[str, ...] = ()
-    if any(probe.entry.criteria for probe in desired.values()):
+    has_criteria = any(probe.entry.criteria for probe in desired.values())
+    if has_criteria:
         known = tuple(CRITERIA)
-    return NodePodProbeStatus(tuple(statuses), len(pods), newest or None, known)
+    probed_at = newest or None
+    return NodePodProbeStatus(tuple(statuses), len(pods), probed_at, known)
 
 
 def encode(status: NodePodProbeStatus, spec_bytes: int) -> EncodedStatus:
     """`status`, with shorter messages if the object would exceed the size limit. `spec_bytes` is the stored size of the spec."""
     room = MAX_OBJECT_BYTES - METADATA_BYTES - spec_bytes
     body = _encode(status)
-    excess = stored_size(body) - room
+    size = stored_size(body)
+    excess = size - room
     if excess <= 0:
         return EncodedStatus(status, body, 0)
-    status, shortened = _with_less(status, excess)
-    return EncodedStatus(status, _encode(status), shortened)
+    shorter, shortened = _with_less(status, excess)
+    body = _encode(shorter)
+    return EncodedStatus(shorter, body, shortened)
 
 
 def _with_less(status: NodePodProbeStatus, excess: int) -> tuple[NodePodProbeStatus, int]:
@@ -94,8 +103,7 @@ def _with_less(status: NodePodProbeStatus, excess: int) -> tuple[NodePodProbeSta
     """
     pods = status.pod_probe_statuses
     sizes = [list(map(_message_bytes, pod.probe_states)) for pod in pods]
-    namespaces = [pod.namespace for pod in pods]
-    limits = _limits(namespaces, sizes, excess)
+    limits = _limits(pods, sizes, excess)
     shortened = 0
     shorter: list[PodProbeStatus] = []
     for pod, of_pod, limit in zip(pods, sizes, limits, strict=True):
@@ -104,27 +112,31 @@ def _with_less(status: NodePodProbeStatus, excess: int) -> tuple[NodePodProbeSta
             if size > limit:
                 states[index] = _shortened(states[index], limit)
                 shortened += 1
-        pod = msgspec.structs.replace(pod, probe_states=tuple(states))
-        shorter.append(pod)
+        with_less = msgspec.structs.replace(pod, probe_states=tuple(states))
+        shorter.append(with_less)
     status = msgspec.structs.replace(status, pod_probe_statuses=tuple(shorter))
     return status, shortened
 
 
 def _limits(
-    namespaces: Sequence[str], sizes: Sequence[Sequence[int]], excess: int
+    pods: Sequence[PodProbeStatus], sizes: Sequence[Sequence[int]], excess: int
 ) -> Sequence[int]:
-    """The bytes that each message of a pod may have. `namespaces` and `sizes` (of messages) are by pod."""
-    pods = defaultdict[str, dict[int, int]](dict)
-    wanted: Counter[str] = Counter()
-    for pod, namespace in enumerate(namespaces):
-        size = sum(sizes[pod])
-        pods[namespace][pod] = size
-        wanted[namespace] += size
-    room = max(wanted.total() - excess, 0)
-    limits = [0] * len(sizes)
-    for namespace, namespace_room in divided(wanted, room).items():
-        for pod, pod_room in divided(pods[namespace], namespace_room).items():
-            limits[pod] = equal_share(sizes[pod], pod_room)
+    """By pod, the bytes that each of its messages may have, so that all together have `excess` bytes less.
+
+    `sizes` are those of the messages, by pod.
+    """
+    of_namespace: Counter[str] = Counter()
+    of_pods = defaultdict[str, dict[int, int]](dict)
+    for index, pod in enumerate(pods):
+        size = sum(sizes[index])
+        of_namespace[pod.namespace] += size
+        of_pods[pod.namespace][index] = size
+    room = max(of_namespace.total() - excess, 0)
+    limits = [0] * len(pods)
+    for namespace, namespace_room in divided(of_namespace, room).items():
+        rooms = divided(of_pods[namespace], namespace_room)
+        for index, pod_room in rooms.items():
+            limits[index] = equal_share(sizes[index], pod_room)
     return limits
 
 
@@ -149,15 +161,16 @@ def _shortened(state: ContainerProbeState, limit: int) -> ContainerProbeState:
     room = limit - SHORTENED_BYTES
     text = ""
     if room > 0:
-        power_of_two = 1 << (room.bit_length() - 1)
-        text = _head(state.message or "", power_of_two)
+        exponent = room.bit_length() - 1
+        text = _head(state.message or "", 1 << exponent)
     message = text.rstrip() or None
     return msgspec.structs.replace(state, message=message, message_shortened=True)
 
 
 def _head(message: str, size: int) -> str:
     """The beginning of `message`, in at most `size` stored bytes."""
-    ends = range(1, min(len(message), size) + 1)
+    longest = min(len(message), size)
+    ends = range(1, longest + 1)
     fitting = bisect_right(ends, size, key=lambda end: _text_bytes(message[:end]))
     return message[:fitting]
 
@@ -165,7 +178,8 @@ def _head(message: str, size: int) -> str:
 def update_of(status: bytes, name: str, resource_version: str) -> bytes:
     """Update that sets `status` if the resource version is current. An update of the subresource needs no spec."""
     metadata = {"name": name, "resourceVersion": resource_version}
-    return NODE_POD_PROBES.encode(metadata=metadata, status=msgspec.Raw(status))
+    encoded = msgspec.Raw(status)
+    return NODE_POD_PROBES.encode(metadata=metadata, status=encoded)
 
 
 def patch_of(status: bytes) -> bytes:
@@ -198,30 +212,34 @@ def _pods(status: NodePodProbeStatus | None) -> Sequence[PodProbeStatus]:
     return status.pod_probe_statuses
 
 
-def _by_probe(
-    status: NodePodProbeStatus | None,
-) -> dict[tuple[str, str, str, str], ContainerProbeState]:
-    states: dict[tuple[str, str, str, str], ContainerProbeState] = {}
+def _by_probe(status: NodePodProbeStatus | None) -> dict[_ProbeOfPod, ContainerProbeState]:
+    states: dict[_ProbeOfPod, ContainerProbeState] = {}
     for pod in _pods(status):
         for state in pod.probe_states:
-            states[pod.uid, pod.namespace, pod.name, state.name] = state
+            key = (pod.uid, pod.namespace, pod.name, state.name)
+            states[key] = state
     return states
 
 
 def _state_differs(
     mine: ContainerProbeState, theirs: ContainerProbeState, probe_times: bool
 ) -> bool:
-    if mine.state != theirs.state or (mine.message or "") != (theirs.message or ""):
+    if mine.state != theirs.state:
+        return True
+    if (mine.message or "") != (theirs.message or ""):
         return True
     if theirs.message_shortened and not mine.message_shortened:
         return True
-    if mine.probe_hash and theirs.probe_hash and mine.probe_hash != theirs.probe_hash:
+    stored_hash = theirs.probe_hash
+    if stored_hash and mine.probe_hash and mine.probe_hash != stored_hash:
         return True
-    if theirs.probe_hash and mine.epoch != theirs.epoch:  # a CRD that keeps one keeps the other
+    if stored_hash and mine.epoch != theirs.epoch:  # a CRD that keeps one keeps the other
         return True
     transition = parse_time(mine.last_transition_time)
-    if transition is not None and transition != parse_time(theirs.last_transition_time):
-        return True
+    if transition is not None:
+        stored_transition = parse_time(theirs.last_transition_time)
+        if transition != stored_transition:
+            return True
     return probe_times and mine.last_probe_time != theirs.last_probe_time
 
 
@@ -232,8 +250,10 @@ def recorded_in(
     recorded: dict[tuple[str, str], ContainerProbeState] = {}
     for pod in _pods(status):
         for state in pod.probe_states:
-            if state.state in _STATES:
-                recorded.setdefault((pod.uid, state.name), state)
+            if state.state not in _STATES:
+                continue
+            key = (pod.uid, state.name)
+            recorded.setdefault(key, state)
     return recorded
 
 
@@ -246,4 +266,7 @@ def is_of_container(result: ContainerProbeState, started_at: float | None, now: 
     probed_at = parse_time(result.last_probe_time)
     if not started_at or probed_at is None:
         return False
-    return int(started_at) <= probed_at.timestamp() or started_at > now
+    if started_at > now:
+        return True
+    started_second = int(started_at)
+    return started_second <= probed_at.timestamp()

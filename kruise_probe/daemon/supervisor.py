@@ -24,7 +24,7 @@ from kruise_probe.api.names import (
     ProbeKey,
 )
 from kruise_probe.api.node_pod_probe import ContainerProbeState, NodePodProbe
-from kruise_probe.api.times import parse_time
+from kruise_probe.api.times import loop_time, parse_time
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics
@@ -137,14 +137,19 @@ def _record_transition(
     recorder: EventRecorder, desired: DesiredProbe, result: ContainerProbeState
 ) -> None:
     type, reason = _EVENTS[ProbeState(result.state)]
-    if result.state == ProbeState.UNKNOWN and has_completed(result.message or ""):
+    message = result.message or ""
+    if result.state == ProbeState.UNKNOWN and has_completed(message):
         type = "Normal"
     probe = str(desired.key.probe)
+    text = probe
+    if message:
+        text += f": {message}"
+    pod = desired.pod
     recorder.event(
-        ObjectReference(desired.pod.namespace, desired.pod.name, desired.key.pod_uid),
+        ObjectReference(pod.namespace, pod.name, desired.key.pod_uid),
         type,
         reason,
-        f"{probe}: {result.message}" if result.message else probe,
+        text,
         container=desired.key.container,
         probe=probe,
     )
@@ -174,7 +179,7 @@ class Supervisor(EventHandler[NodePodProbe]):
         self._heartbeat = heartbeat
         self._spawn = spawn
         self._last_renewal = last_renewal
-        self._started_at = StartTime(context.now().timestamp(), asyncio.get_running_loop().time())
+        self._started_at = StartTime(context.now().timestamp(), loop_time())
         self._desired: dict[ProbeKey, DesiredProbe] = {}
         self._workers: dict[ProbeKey, Worker] = {}
         # Results from before, by pod uid and probe name, for new workers.
@@ -208,7 +213,7 @@ class Supervisor(EventHandler[NodePodProbe]):
                     worker.probe_at_once()
 
     def _clock_offset(self) -> float:
-        return self._context.now().timestamp() - asyncio.get_running_loop().time()
+        return self._context.now().timestamp() - loop_time()
 
     # Events of the NodePodProbe.
 
@@ -244,7 +249,7 @@ class Supervisor(EventHandler[NodePodProbe]):
         self._heartbeat.observe(newest)
 
     def _update_known(self, newest: NodePodProbe | None, *, first: bool) -> None:
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         if newest is None:
             self._known = {}
             for key, result in self._reporter.results.items():

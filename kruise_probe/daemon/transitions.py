@@ -40,13 +40,17 @@ class Thresholds(NamedTuple):
     grace_seconds: float
 
     def needed(self, result: ProbeState) -> int:
-        return self.success if result is ProbeState.SUCCEEDED else self.failure
+        if result is ProbeState.SUCCEEDED:
+            return self.success
+        return self.failure
 
 
 def thresholds_of(probe: Probe) -> Thresholds:
+    success = probe.effective_success_threshold
     failure = probe.effective_failure_threshold
-    grace = max(float(failure * probe.effective_period_seconds), LEAST_GRACE_SECONDS)
-    return Thresholds(probe.effective_success_threshold, failure, grace)
+    until_failed = float(failure * probe.effective_period_seconds)
+    grace = max(until_failed, LEAST_GRACE_SECONDS)
+    return Thresholds(success, failure, grace)
 
 
 class Cause(NamedTuple):
@@ -89,15 +93,20 @@ class Record(NamedTuple):
 def result_observed(record: Record, result: Outcome, thresholds: Thresholds) -> Record:
     """Count the result of an attempt, Succeeded or Failed."""
     run = 1
-    if record.newest is not None and record.newest.state is result.state:
+    before = record.newest
+    if before is not None and before.state is result.state:
         run += record.run
-    return thresholds_changed(Record(record.shown, result, run), thresholds)
+    counted = Record(record.shown, result, run)
+    return thresholds_changed(counted, thresholds)
 
 
 def thresholds_changed(record: Record, thresholds: Thresholds) -> Record:
     """Apply new thresholds: the results counted so far may meet them."""
     newest = record.newest
-    if newest is None or record.run < thresholds.needed(newest.state):
+    if newest is None:
+        return record
+    needed = thresholds.needed(newest.state)
+    if record.run < needed:
         return record
     return record._replace(shown=newest)
 
@@ -117,16 +126,20 @@ def attempt_blocked(record: Record, message: str, *, by_container: bool, at: flo
         if not before.by_container and not by_container:
             message = _first_text(before.message, message)
     message = normalise_message(message)
+    cause = Cause(since, message, by_container)
     shown = record.shown
-    if not by_container and (shown is None or shown.state is ProbeState.UNKNOWN):
-        shown = Outcome(ProbeState.UNKNOWN, message)
-    return record._replace(shown=shown, blocked=Cause(since, message, by_container))
+    has_state = shown is not None and shown.state is not ProbeState.UNKNOWN
+    if by_container or has_state:
+        return record._replace(blocked=cause)
+    shown = Outcome(ProbeState.UNKNOWN, message)
+    return record._replace(shown=shown, blocked=cause)
 
 
 def _first_text(before: str, message: str) -> str:
     """The text before, if it has the same reason."""
-    reason = message.partition(":")[0]
-    if before.partition(":")[0] == reason:
+    reason, _, _ = message.partition(":")
+    reason_before, _, _ = before.partition(":")
+    if reason_before == reason:
         return before
     return message
 
@@ -134,27 +147,33 @@ def _first_text(before: str, message: str) -> str:
 def put_on_hold(record: Record, message: str, at: float) -> Record:
     """Note at `at` why the container runtime cannot be asked. A text that is published already stays."""
     since = at
-    if record.hold is not None:
-        if record.shown is not None and record.shown.message == record.hold.message:
+    before = record.hold
+    if before is not None:
+        shown = record.shown
+        if shown is not None and shown.message == before.message:
             return record
-        since = record.hold.since
-    return record._replace(hold=Cause(since, normalise_message(message)))
+        since = before.since
+    cause = Cause(since, normalise_message(message))
+    return record._replace(hold=cause)
 
 
 def end_hold(record: Record, at: float) -> Record:
     """The runtime is available again: the grace period goes on where the hold stopped it."""
-    if record.hold is None:
+    hold = record.hold
+    if hold is None:
         return record
     blocked = record.blocked
     if blocked is not None:
-        held_seconds = max(at - record.hold.since, 0.0)
-        blocked = blocked._replace(since=blocked.since + held_seconds)
+        held_seconds = max(at - hold.since, 0.0)
+        since = blocked.since + held_seconds
+        blocked = blocked._replace(since=since)
     return record._replace(blocked=blocked, hold=None)
 
 
 def container_runs(record: Record) -> Record:
     """Clear a blocking reason of the container: it runs."""
-    if record.blocked is None or not record.blocked.by_container:
+    blocked = record.blocked
+    if blocked is None or not blocked.by_container:
         return record
     return record._replace(blocked=None)
 
@@ -170,11 +189,13 @@ def unknown_at(record: Record, thresholds: Thresholds) -> float:
 
 def time_passed(record: Record, at: float, thresholds: Thresholds) -> Record:
     """Become Unknown and reset the run of results once that time has come."""
-    cause = record.hold or record.blocked
+    blocked = record.blocked
+    hold = record.hold
+    cause = hold or blocked
     if cause is None or at < unknown_at(record, thresholds):
         return record
     shown = Outcome(ProbeState.UNKNOWN, cause.message)
-    return Record(shown, blocked=record.blocked, hold=record.hold)
+    return Record(shown, blocked=blocked, hold=hold)
 
 
 def handler_replaced(record: Record) -> Record:
@@ -197,4 +218,5 @@ def container_replaced(record: Record, *, keep_state: bool) -> Record:
 
 def unknown(message: str) -> Record:
     """The record of a probe that cannot run, or has waited too long to run."""
-    return Record(Outcome(ProbeState.UNKNOWN, normalise_message(message)))
+    shown = Outcome(ProbeState.UNKNOWN, normalise_message(message))
+    return Record(shown)

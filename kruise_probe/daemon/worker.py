@@ -251,9 +251,10 @@ class Worker:
 
     def _counts(self, prober: Prober, target: Target) -> bool:
         """Whether an attempt that ends now has a result: it is of the current probe, and in the newest list its container runs."""
-        if prober is not self._prober or self._container is None:
+        container = self._container
+        if container is None or prober is not self._prober:
             return False
-        return self._container.id == target.container_id
+        return container.id == target.container_id
 
     def _end_attempt(self, _: asyncio.Task[None]) -> None:
         """Serve the tick that came during the attempt, or count it as missed."""
@@ -277,7 +278,8 @@ class Worker:
 
     def _restart_timer(self, *, probe_again: bool) -> None:
         due = self._first_due()
-        if probe_again or not self._attempted or due > self._loop.time():
+        in_delay = due > self._loop.time()
+        if probe_again or in_delay or not self._attempted:
             self._ticker.tick_at(due)
         else:
             self._ticker.tick_on_phase()
@@ -285,9 +287,11 @@ class Worker:
     def _first_due(self) -> float:
         """Loop time of the end of the initial delay, or now. A start in the future (clock skew) counts as now."""
         left: float = self.desired.probe.effective_initial_delay_seconds
-        if self._started_at is not None:
+        started_at = self._started_at
+        if started_at is not None:
             now = self._context.now().timestamp()
-            left -= max(now - self._started_at, 0.0)
+            age = max(now - started_at, 0.0)
+            left -= age
         return self._loop.time() + max(left, 0.0)
 
     def _stop_timers(self) -> None:
@@ -325,7 +329,8 @@ class Worker:
                 why = f": {view.problem}"
             if view.exit_code is not None:
                 why = f", {exited_with(view.exit_code)}"
-            problem = f"{Reason.CONTAINER_NOT_RUNNING}: container {key.container} is {view.state.value}{why}"
+            text = f"container {key.container} is {view.state.value}{why}"
+            problem = f"{Reason.CONTAINER_NOT_RUNNING}: {text}"
             self._state.block_by_container(problem, since)
         else:
             self._container = view
@@ -337,7 +342,9 @@ class Worker:
         """Switch to a new container: first its initial delay, then ticks on phase."""
         self._discard_attempt()
         self._attempted = False
-        self._started_at = view.started_at.timestamp() if view.started_at else None
+        self._started_at = None
+        if view.started_at is not None:
+            self._started_at = view.started_at.timestamp()
         decided = adoption(
             self._started_at,
             self._handover,
@@ -404,19 +411,22 @@ class Worker:
                 self._log.error("probe could not run", exc_info=error)
             self._state.block(f"ProberError: {error!r}; report this defect of kruise-probe")
             return
+        reason = error.reason
         self.series.unknown += 1
-        if error.reason in (Reason.EXEC_IMPOSSIBLE, Reason.NO_VALUE):
+        if reason in (Reason.EXEC_IMPOSSIBLE, Reason.NO_VALUE):
             # A program that cannot start or that has ended did not hang.
             self._count_timeouts(0)
-        if error.reason == Reason.INVALID_PROBE:
-            self._state.publish(transitions.unknown(str(error)))
+        message = str(error)
+        if reason == Reason.INVALID_PROBE:
+            self._state.publish(transitions.unknown(message))
             return
-        if error.reason in _REASONS_TO_LIST and self._state.record.blocked is None:
+        is_first = self._state.record.blocked is None
+        if is_first and reason in _REASONS_TO_LIST:
             # The container may be gone or the runtime unavailable: a new list shows which.
             self._context.containers.request_list()
         # A block of the attempt, whatever the reason: in the list the container runs. A container whose shim has died
         # may stay in the list as running, which would clear a block by the container every time.
-        self._state.block(str(error))
+        self._state.block(message)
 
     def _report_queued(self) -> None:
         """Publish Unknown if the attempt in flight has waited too long for a place; it keeps waiting."""
@@ -426,6 +436,10 @@ class Worker:
         if self._container is None:
             return  # Something other than the queue blocks it.
         period = self.desired.probe.effective_period_seconds
-        if self._loop.time() - place.requested_at >= schedule.longest_wait(period):
-            place.reported = True
-            self._state.publish(transitions.unknown(self._places.describe(place)))
+        longest = schedule.longest_wait(period)
+        waited = self._loop.time() - place.requested_at
+        if waited < longest:
+            return
+        place.reported = True
+        message = self._places.describe(place)
+        self._state.publish(transitions.unknown(message))

@@ -22,6 +22,7 @@ from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.client.request import PatchType
 from kruise_probe.daemon.cri.runtime import ContainerState, ExecResult
+from kruise_probe.daemon.probers.judging import criteria_of
 from kruise_probe.daemon.probers.prober import (
     UNLIMITED,
     Output,
@@ -31,7 +32,6 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
-from kruise_probe.daemon.probers.verdicts import criteria_of
 
 MARKER = "app"
 HANDLERS: dict[str, Json] = {

@@ -88,8 +88,9 @@ def newest(containers: Sequence[RuntimeContainer]) -> dict[ContainerKey, Runtime
             continue
         key = ContainerKey(container.pod_uid, container.name)
         other = chosen.get(key)
-        if other is None or _precedence(container) > _precedence(other):
-            chosen[key] = container
+        if other is not None and _precedence(container) <= _precedence(other):
+            continue
+        chosen[key] = container
     return chosen
 
 
@@ -186,13 +187,15 @@ class ContainerWatcher:
         self._list_is_requested = False
         self._listed_at = loop_time()
         try:
-            self._newest = newest(await self._runtime.list_containers())
+            listed = await self._runtime.list_containers()
         except RuntimeFailure as failure:
             self._record_failure(str(failure))
             return
+        self._newest = newest(listed)
         containers = set(self._newest.values())
+        sandboxes = {container.sandbox_id for container in containers}
         self._statuses.forget_others(containers)
-        self._sandboxes.forget_others({container.sandbox_id for container in containers})
+        self._sandboxes.forget_others(sandboxes)
         changed = self._update_views(self._subscribers)
         if not self.available:
             _log.info("container runtime is available")
@@ -213,7 +216,8 @@ class ContainerWatcher:
         self._listed_at = loop_time()
         if is_new:
             _log.warning("container runtime is unavailable; probes wait for it", error=problem)
-            self._notify(list(self._subscribers))
+            everyone = list(self._subscribers)
+            self._notify(everyone)
 
     def _request_status(self, key: ContainerKey) -> None:
         """Call for the status of a running container and of its sandbox, or of an exited one, unless known or in flight.
@@ -242,9 +246,12 @@ class ContainerWatcher:
         keys: list[ContainerKey] = []
         for key in self._subscribers:
             container = self._newest.get(key)
-            if container is not None and subject in (container, container.sandbox_id):
+            if container is None:
+                continue
+            if subject in (container, container.sandbox_id):
                 keys.append(key)
-        self._notify(self._update_views(keys))
+        changed = self._update_views(keys)
+        self._notify(changed)
 
     def _update_views(self, keys: Iterable[ContainerKey]) -> list[ContainerKey]:
         """Return those that have changed."""
@@ -286,7 +293,8 @@ class ContainerWatcher:
 
     def _notify(self, keys: Iterable[ContainerKey]) -> None:
         for key in keys:
-            for callback in tuple(self._subscribers.get(key, ())):
+            callbacks = self._subscribers.get(key, ())
+            for callback in tuple(callbacks):
                 callback()
 
 
@@ -321,17 +329,20 @@ class _StatusCache(Generic[K, S]):
         if not is_wanted or subject in self._in_flight:
             return
         self._in_flight.add(subject)
-        _ = self._calls.create_task(self._request(subject), name="status call")
+        call = self._request(subject)
+        _ = self._calls.create_task(call, name="status call")
 
     async def _request(self, subject: K) -> None:
         try:
             async with self._places:
-                self.known[subject] = await self._call(subject)
+                response = await self._call(subject)
+            self.known[subject] = response
             self.failures.pop(subject, None)
         except RuntimeFailure as failure:
             _log.debug("status call failed", of=str(subject), error=str(failure))
-            # The first text stays, as in `state.attempt_blocked`.
-            if type(self.failures.get(subject)) is not type(failure):
+            # The first text stays, as in `transitions.attempt_blocked`.
+            before = self.failures.get(subject)
+            if type(before) is not type(failure):
                 self.failures[subject] = failure
         finally:
             self._in_flight.discard(subject)
@@ -340,5 +351,6 @@ class _StatusCache(Generic[K, S]):
     def forget_others(self, subjects: Set[K]) -> None:
         """Forget all but these."""
         for statuses in (self.known, self.failures):
-            for subject in statuses.keys() - subjects:
+            forgotten = statuses.keys() - subjects
+            for subject in forgotten:
                 del statuses[subject]

@@ -111,7 +111,8 @@ class NodeRuntime(GrpcRuntime):
         if found != self.endpoint:
             await self.close()
             self.connect(found)
-            name, _, version = (await self.version()).partition(" ")
+            text = await self.version()
+            name, _, version = text.partition(" ")
             _log.info("found the container runtime", endpoint=found, runtime=name, version=version)
 
     def _not_found_text(self, problems: Sequence[str]) -> str:
@@ -131,7 +132,8 @@ class NodeRuntime(GrpcRuntime):
 async def _has_pods(endpoint: str) -> bool:
     async with GrpcRuntime(endpoint) as runtime:
         await runtime.version()
-        return any(container.pod_uid for container in await runtime.list_containers())
+        containers = await runtime.list_containers()
+    return any(container.pod_uid for container in containers)
 
 
 def _is_socket(endpoint: str) -> bool:

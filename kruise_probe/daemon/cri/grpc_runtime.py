@@ -272,7 +272,8 @@ def socket_path(endpoint: str) -> str:
     """
     scheme, separator, path = endpoint.partition(":")
     path = path.removeprefix("//") if separator else endpoint
-    if not path.startswith("/") or (separator and scheme != "unix"):
+    has_other_scheme = separator and scheme != "unix"
+    if has_other_scheme or not path.startswith("/"):
         raise ValueError(f"{endpoint!r} is not the path of a unix socket (unix:///path or /path)")
     return path
 
@@ -295,5 +296,6 @@ def _status(response: pb.ContainerStatusResponse) -> ContainerStatus:
     nanoseconds = response.status.started_at
     if nanoseconds > 0:
         # A timedelta keeps the microseconds; a float of seconds would lose them.
-        started_at = _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+        since_epoch = timedelta(microseconds=nanoseconds // 1000)
+        started_at = _EPOCH + since_epoch
     return ContainerStatus(started_at, response.status.exit_code)

@@ -7,12 +7,12 @@ Differs: kubelet selects the prober at every attempt; here it is selected when t
 `host` is refused here too, because a NodePodProbe may be written without the webhook.
 """
 
-import asyncio
 from typing import Final
 
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.meta import HostPort
 from kruise_probe.api.probe import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
+from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.daemon.probers.dialing import (
     Connection,
@@ -88,7 +88,7 @@ class TcpProber(Prober):
         return _REACHED
 
     def _connection(self, address: HostPort) -> Connection:
-        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        deadline = loop_time() + self._timeout_seconds
         return Connection(self._open_socket(address), address, deadline, Intake())
 
 
@@ -147,6 +147,6 @@ def _criteria_of(entry: ContainerProbe) -> Criteria | None:
     if not entry.criteria:
         return None
     # Imported here, because RE2 takes 3 MB, and most nodes have no such probe.
-    from kruise_probe.daemon.probers.verdicts import criteria_of
+    from kruise_probe.daemon.probers.judging import criteria_of
 
     return criteria_of(entry)

@@ -57,8 +57,12 @@ class ProbeConnectionFailed(Exception):
 
 def connection_error(step: str, address: HostPort, error: OSError) -> Exception:
     """ProbeConnectionFailed with Go's text, or CouldNotProbe for an error of this node. `step` is the system call."""
-    operation = step if step in ("read", "write") else "dial"
-    reason = os.strerror(error.errno).lower() if error.errno else str(error)
+    operation = "dial"
+    if step in ("read", "write"):
+        operation = step
+    reason = str(error)
+    if error.errno:
+        reason = os.strerror(error.errno).lower()
     text = f"{operation} tcp {address}: {step}: {reason}"
     if error.errno in _NODE_ERRORS:
         return CouldNotProbe(
@@ -97,7 +101,8 @@ class Intake:
 
     def make_room(self) -> None:
         """Count what is held, with a copy of what was received; called before each read. Raises: BytesQueued."""
-        self.resources.hold(2 * self.received + self.tls_bytes)
+        copied = 2 * self.received
+        self.resources.hold(copied + self.tls_bytes)
 
     def add(self, size: int) -> None:
         """Raises: ProbeConnectionFailed, if the attempt has received too much."""
@@ -143,7 +148,8 @@ class Connection:
         """Connect, and wait until the handshake has ended. Raises: as `connect_nowait`."""
         if not self.connect_nowait():
             await self._writable()
-            self._check(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            self._check(code)
 
     def _check(self, code: int) -> None:
         if code not in _CONNECTED:
@@ -154,15 +160,18 @@ class Connection:
     def _is_self_connected(self) -> bool:
         """Without a listener, a socket connects to itself if its ephemeral port equals the destination port."""
         try:
-            return bool(self._socket.getsockname()[:2] == self._socket.getpeername()[:2])
+            own = self._socket.getsockname()
+            peer = self._socket.getpeername()
         except OSError:
             return False  # already closed by the peer, so there was a peer
+        return bool(own[:2] == peer[:2])
 
     async def send(self, data: bytes) -> None:
         """Raises: ProbeConnectionFailed, CouldNotProbe."""
         while data:
             try:
-                data = data[self._socket.send(data) :]
+                sent = self._socket.send(data)
+                data = data[sent:]
             except BlockingIOError:
                 await self._writable()
             except OSError as error:
@@ -183,7 +192,9 @@ class Connection:
             async with asyncio.timeout_at(self._deadline), _turns(self._loop):
                 await asyncio.sleep(0)
         else:
-            await asyncio.sleep(2 * _RESPONSE_SECONDS - self._loop.time() % _RESPONSE_SECONDS)
+            since_multiple = self._loop.time() % _RESPONSE_SECONDS
+            wait = 2 * _RESPONSE_SECONDS - since_multiple
+            await asyncio.sleep(wait)
         self._has_read = True
         self._intake.make_room()
         while (data := self._receive_nowait()) is None:
@@ -203,7 +214,8 @@ class Connection:
         with contextlib.suppress(OSError):
             # Closing with unread data would send a reset instead of a FIN, so the data is read first.
             # If the server has closed already, a reset is right: it saves the server the TIME_WAIT.
-            if not socket.socket.recv_into(self._socket, _UNREAD):
+            received = socket.socket.recv_into(self._socket, _UNREAD)
+            if not received:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._socket.close()
 
@@ -236,7 +248,9 @@ OpenSocket = Callable[[HostPort], socket.socket]
 
 def new_socket(address: HostPort) -> socket.socket:
     """A socket that does not block. Raises: CouldNotProbe, if the node has no resources left."""
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    family = socket.AF_INET
+    if ":" in address.host:
+        family = socket.AF_INET6
     try:
         tcp = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:

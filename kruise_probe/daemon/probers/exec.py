@@ -7,12 +7,12 @@ Differs: Kruise drops the stdout of a failing command. A command that prints mor
 reads up to 16 MiB of each output.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 from kruise_probe.api.messages import command_message, duration, normalise_message
 from kruise_probe.api.probe import ExecAction
+from kruise_probe.api.times import loop_time
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerNotRunning,
@@ -74,7 +74,7 @@ class ExecProber(Prober):
         criteria = self._criteria
         deadline = 0.0
         if criteria is not None:
-            deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+            deadline = loop_time() + self._timeout_seconds
         try:
             result = await self._commands.exec_sync(
                 target.container_id, self._command, timeout_seconds=self._timeout_seconds
@@ -91,7 +91,8 @@ class ExecProber(Prober):
         if not criteria.allows(result.exit_code, is_success=is_success):
             return _failed_by_code(result, criteria)
         stdout = result.stdout[:MAX_TEXT_BYTES]
-        output = Output(stdout, is_cut=len(stdout) < len(result.stdout))
+        is_cut = len(stdout) < len(result.stdout)
+        output = Output(stdout, is_cut=is_cut)
         return await criteria.judge(output, resources, deadline)
 
 

@@ -6,11 +6,11 @@ Source: kubelet pkg/probe/grpc/grpc.go; KEP-4939 for TLS.
 Differs: a refused connection fails at once with its reason, where kubelet retries until the timeout and reports that.
 """
 
-import asyncio
 from typing import Final
 
 from kruise_probe.api.messages import duration, normalise_message
 from kruise_probe.api.probe import GRPCAction
+from kruise_probe.api.times import loop_time
 from kruise_probe.daemon.probers.dialing import (
     Connection,
     Intake,
@@ -63,7 +63,7 @@ class GrpcProber(Prober):
             user_agent=self._user_agent,
             timeout_seconds=self._timeout_seconds,
         )
-        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        deadline = loop_time() + self._timeout_seconds
         intake = Intake(resources)
         tcp = self._open_socket(address)
         alpn = "h2" if over_tls else None

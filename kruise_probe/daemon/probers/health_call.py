@@ -68,17 +68,21 @@ class HealthCall:
             ("grpc-timeout", f"{milliseconds}m"),
         ]
         # A lone surrogate cannot be sent; it becomes a question mark.
-        request = HealthCheckRequest(service=service.encode(errors="replace").decode())
+        valid_service = service.encode(errors="replace").decode()
+        request = HealthCheckRequest(service=valid_service)
         message = request.SerializeToString()
-        prefix = b"\0" + len(message).to_bytes(4)
+        size = len(message).to_bytes(4)
+        prefix = b"\0" + size
         offer = {
             http2.ENABLE_PUSH_SETTING: 0,
             http2.MAX_HEADER_LIST_SETTING: http2.MAX_HEADER_LIST_BYTES,
         }
         block = hpack.Encoder().encode(headers)
         self._output = http2.PREFACE + http2.encode_settings(offer)
-        self._send(Frame(http2.HEADERS, http2.END_HEADERS, _STREAM, block))
-        self._send(Frame(http2.DATA, http2.END_STREAM, _STREAM, prefix + message))
+        head = Frame(http2.HEADERS, http2.END_HEADERS, _STREAM, block)
+        self._send(head)
+        body = Frame(http2.DATA, http2.END_STREAM, _STREAM, prefix + message)
+        self._send(body)
 
     def bytes_to_send(self) -> bytes:
         """Take what is to be sent now."""
@@ -106,16 +110,17 @@ class HealthCall:
 
     def _handle(self, frame: Frame) -> None:
         """Raises: ConnectionBroken."""
+        kind = frame.kind
         acknowledges = bool(frame.flags & http2.ACK)
-        if frame.kind == http2.SETTINGS:
+        if kind == http2.SETTINGS:
             self.connected = True
             if not acknowledges:
                 settings_ack = Frame(http2.SETTINGS, http2.ACK, 0, b"")
                 self._send(settings_ack)
-        elif frame.kind == http2.PING and not acknowledges:
+        elif kind == http2.PING and not acknowledges:
             answer = frame._replace(flags=http2.ACK)
             self._send(answer)
-        elif frame.kind == http2.GOAWAY:
+        elif kind == http2.GOAWAY:
             last_stream = int.from_bytes(frame.payload[:4])
             if last_stream < _STREAM:
                 self._fail("Unavailable", "the connection is draining")
@@ -123,14 +128,16 @@ class HealthCall:
             self._handle_stream(frame)
 
     def _handle_stream(self, frame: Frame) -> None:
+        kind = frame.kind
         ended = bool(frame.flags & http2.END_STREAM)
-        if frame.kind == http2.HEADERS:
-            self._handle_fields(self._reader.fields(frame), ended=ended)
-        elif frame.kind == http2.DATA:
+        if kind == http2.HEADERS:
+            fields = self._reader.fields(frame)
+            self._handle_fields(fields, ended=ended)
+        elif kind == http2.DATA:
             self._response += frame.payload
             if ended:
                 self._fail("Internal", "server closed the stream without sending trailers")
-        elif frame.kind == http2.RST_STREAM:
+        elif kind == http2.RST_STREAM:
             code = int.from_bytes(frame.payload)
             text = f"stream terminated by RST_STREAM with error code: {code}"
             self._fail("Unavailable", text)

@@ -8,11 +8,11 @@ drops the result and keeps the old state. The message of a failing status also h
 is read.
 """
 
-import asyncio
 from typing import Final
 
 from kruise_probe.api.messages import body_text, normalise_message, says_enough
 from kruise_probe.api.probe import HTTPGetAction
+from kruise_probe.api.times import loop_time
 from kruise_probe.daemon.probers.dialing import (
     LONG_READ_BYTES,
     Connection,
@@ -75,7 +75,7 @@ class HttpProber(Prober):
 
     async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
         url, request = self._prepare(target)
-        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        deadline = loop_time() + self._timeout_seconds
         attempt = _Attempt(
             url,
             self._headers,

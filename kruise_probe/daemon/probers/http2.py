@@ -50,7 +50,8 @@ class Frame(NamedTuple):
     payload: bytes
 
     def encode(self) -> bytes:
-        head = bytearray(len(self.payload).to_bytes(3))
+        size = len(self.payload)
+        head = bytearray(size.to_bytes(3))
         head.append(self.kind)
         head.append(self.flags)
         head += self.stream.to_bytes(4)
@@ -63,7 +64,8 @@ def encode_settings(values: dict[int, int]) -> bytes:
     for name, value in values.items():
         payload += name.to_bytes(2)
         payload += value.to_bytes(4)
-    return Frame(SETTINGS, 0, 0, payload).encode()
+    frame = Frame(SETTINGS, 0, 0, payload)
+    return frame.encode()
 
 
 class FrameReader:
@@ -120,12 +122,12 @@ class FrameReader:
         """The frame without padding; None for a part of a header block that has not ended."""
         if frame.kind == _CONTINUATION and self._begun is not None:
             begun = self._begun
-            frame = begun._replace(
-                flags=begun.flags | frame.flags,
-                payload=begun.payload + frame.payload,
-            )
+            flags = begun.flags | frame.flags
+            payload = begun.payload + frame.payload
+            frame = begun._replace(flags=flags, payload=payload)
         elif frame.kind in (HEADERS, DATA):
-            frame = frame._replace(payload=_unpadded(frame))
+            payload = _unpadded(frame)
+            frame = frame._replace(payload=payload)
         if frame.kind != HEADERS:
             return frame
         if len(frame.payload) > MAX_HEADER_LIST_BYTES:
@@ -140,7 +142,8 @@ class FrameReader:
 def _unpadded(frame: Frame) -> bytes:
     payload = frame.payload
     if frame.flags & _PADDED:
-        end = len(payload) - int.from_bytes(payload[:1])
+        padding = int.from_bytes(payload[:1])
+        end = len(payload) - padding
         payload = payload[1:end]
     if frame.kind == HEADERS and frame.flags & _PRIORITY_FLAG:
         payload = payload[_PRIORITY_BYTES:]

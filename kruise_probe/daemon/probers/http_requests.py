@@ -36,14 +36,16 @@ class Headers:
             if self.problem is None:
                 self.problem = _problem(header)
             name = header.name.lower()
+            value = header.value
             defaults.pop(name, None)
             if name == "host" and not self._host:
-                self._host = header.value
-            is_omitted = name in _WITH_DEFAULT and not header.value
-            if name in _NOT_SENT or is_omitted:
+                self._host = value
+            if name in _NOT_SENT:
                 continue
-            value = header.value.strip()
-            lines.append(f"{header.name}: {value}")
+            if name in _WITH_DEFAULT and not value:
+                continue
+            sent = value.strip()
+            lines.append(f"{header.name}: {sent}")
         lines.extend(defaults.values())
         lines.append("Connection: close")
         self._lines = "\r\n".join(lines)
@@ -66,9 +68,11 @@ class Headers:
     def _request(self, url: Url, host: str, referer: str = "") -> bytes:
         if not host:
             host = url.authority
-        line = f"GET {url.target} HTTP/1.1\r\n"
-        fields = f"Host: {host}\r\n{referer}{self._lines}"
-        text = f"{line}{fields}\r\n\r\n"
+        text = f"GET {url.target} HTTP/1.1\r\n"
+        text += f"Host: {host}\r\n"
+        text += referer
+        text += self._lines
+        text += "\r\n\r\n"
         return text.encode(errors="surrogateescape")
 
 

@@ -91,7 +91,9 @@ def exited_with(exit_code: int) -> str:
 
 def has_completed(message: str) -> bool:
     """Whether the message of an Unknown state says that the container ended with exit code 0."""
-    return message.startswith(Reason.CONTAINER_NOT_RUNNING) and message.endswith(exited_with(0))
+    if not message.startswith(Reason.CONTAINER_NOT_RUNNING):
+        return False
+    return message.endswith(exited_with(0))
 
 
 class CouldNotProbe(Exception):
@@ -149,7 +151,7 @@ class Output(NamedTuple):
 
 
 class Criteria(Protocol):
-    """What decides about attempts of a probe with `extract` or `successWhen`: `verdicts.ValueCriteria`.
+    """What decides about attempts of a probe with `extract` or `successWhen`: `judging.ValueCriteria`.
 
     Attributes:
         reads_text: the whole output or body is needed.
@@ -226,7 +228,8 @@ def _is_ip(text: str) -> bool:
 
 def _port_number(port: int | str) -> int:
     if isinstance(port, str):
-        if not (port.isascii() and port.isdigit() and len(port) <= _MAX_PORT_DIGITS):
+        is_number = port.isascii() and port.isdigit()
+        if not is_number or len(port) > _MAX_PORT_DIGITS:
             raise CouldNotProbe(
                 Reason.PORT_NAME_UNKNOWN,
                 f"port {port} not found: the container has no port of this name; add it to the container, or use a number",

@@ -59,7 +59,8 @@ def url_of_action(scheme: str | None, address: HostPort, path: str | None) -> Ur
     else:
         query = parts["query"] or ""
         target = _target(parts["path"], query)
-    return Url(scheme, address, str(address), target)
+    authority = str(address)
+    return Url(scheme, address, authority, target)
 
 
 def is_absolute(location: str) -> bool:
@@ -90,9 +91,9 @@ def url_of_redirect(url: Url, location: str) -> Url:
     if parts.query:
         query = f"?{parts.query}"
     target = _target(parts.path, query)
-    authority = parts.netloc.rpartition("@")[2]
-    host = parts.hostname or ""
-    return Url(parts.scheme, HostPort(host, port), authority, target)
+    _, _, authority = parts.netloc.rpartition("@")
+    address = HostPort(parts.hostname or "", port)
+    return Url(parts.scheme, address, authority, target)
 
 
 def _target(path: str, query: str) -> str:
@@ -104,5 +105,6 @@ def _target(path: str, query: str) -> str:
 def _escaped(path: str) -> str:
     if path == "*" or _SENT_AS_WRITTEN.fullmatch(path):
         return path
-    unescaped = unquote_to_bytes(path.encode(errors="surrogateescape"))
+    encoded = path.encode(errors="surrogateescape")
+    unescaped = unquote_to_bytes(encoded)
     return quote(unescaped, safe=_NOT_ESCAPED)

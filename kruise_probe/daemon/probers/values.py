@@ -105,13 +105,17 @@ def whole_lines(text: bytes, *, is_cut: bool) -> bytes:
 def _checked(value: Value) -> Value:
     """Raises: NoValue, if it is too long or has several lines."""
     if isinstance(value, Decimal):
-        digits = len(value.as_tuple().digits)
-        if digits + abs(value.adjusted()) > MAX_VALUE_BYTES:
+        digits = value.as_tuple().digits
+        exponent = value.adjusted()
+        written = len(digits) + abs(exponent)
+        if written > MAX_VALUE_BYTES:
             raise NoValue(f"the number has more than {MAX_VALUE_BYTES} digits")
         return value
-    if len(value.encode(errors="replace")) > MAX_VALUE_BYTES:
+    encoded = value.encode(errors="replace")
+    if len(encoded) > MAX_VALUE_BYTES:
         raise NoValue(f"the value has more than {MAX_VALUE_BYTES} bytes")
-    if len(value.splitlines()) > 1 or value.endswith(("\n", "\r")):
+    lines = value.splitlines()
+    if len(lines) > 1 or value.endswith(("\n", "\r")):
         raise NoValue("the value has several lines")
     return value
 
@@ -129,7 +133,8 @@ def number_of(value: Value, *, needed_for: str) -> Decimal:
 def rounded(number: Decimal, step: str | int) -> Decimal:
     """The number, rounded down to a multiple of `step`."""
     size = Decimal(step)
-    steps = _EXACT.divide(number, size).to_integral_value("ROUND_FLOOR")
+    exact = _EXACT.divide(number, size)
+    steps = exact.to_integral_value("ROUND_FLOOR")
     return _EXACT.multiply(steps, size)
 
 
@@ -148,8 +153,9 @@ def metric_value(text: bytes, wanted: MetricSample) -> Steps[Decimal]:
     """
     found = yield from _samples(text, wanted)
     if not found:
+        missing = sample_text(wanted.name, wanted.labels)
         raise NoValue(
-            f"no sample of {sample_text(wanted.name, wanted.labels)}",
+            f"no sample of {missing}",
             nothing_found=True,
             names=lambda: names_of_metrics(text),
         )
@@ -158,8 +164,10 @@ def metric_value(text: bytes, wanted: MetricSample) -> Steps[Decimal]:
         if len(found) > _LISTED:
             count = f"more than {_LISTED}"
         texts = [sample_text("", sample.labels) for sample in found[:_LISTED]]
-        raise NoValue(f"{count} samples of {wanted.name}: {', '.join(texts)}")
-    value = Decimal(repr(found[0].value))
+        listed = ", ".join(texts)
+        raise NoValue(f"{count} samples of {wanted.name}: {listed}")
+    sample = found[0]
+    value = Decimal(repr(sample.value))
     if not value.is_finite():
         raise NoValue(f"{wanted.name} is not finite: {value}")
     return value
@@ -185,7 +193,8 @@ def _samples(text: bytes, wanted: MetricSample) -> Steps[list[Sample]]:
             parsed_bytes = 0
             yield
         sample = _parsed(line)
-        if sample.name == wanted.name and wanted.labels.items() <= sample.labels.items():
+        has_labels = wanted.labels.items() <= sample.labels.items()
+        if sample.name == wanted.name and has_labels:
             found.append(sample)
         if len(found) > _LISTED:
             break
@@ -197,7 +206,8 @@ def names_of_metrics(text: bytes) -> list[str]:
     names: dict[str, None] = {}
     for found in _NAME.finditer(text):
         name = _name_in(found)
-        names[name.decode(errors="replace")] = None
+        decoded = name.decode(errors="replace")
+        names[decoded] = None
     return list(names)
 
 
@@ -211,7 +221,8 @@ def _lines_with(word: bytes, text: bytes) -> Iterator[bytes]:
     end = 0
     at = text.find(word)
     while at >= 0:
-        begin = text.rfind(b"\n", end, at) + 1
+        newline = text.rfind(b"\n", end, at)
+        begin = newline + 1
         end = text.find(b"\n", at)
         if end < 0:
             end = len(text)
@@ -265,9 +276,10 @@ def _part_at(path: str, text: bytes) -> Steps[memoryview]:
         part = _child(part, step, path)
         if len(part) > _MAX_LINE_BYTES:
             yield
-    if part[0] == _OBJECT:
+    kind = part[0]
+    if kind == _OBJECT:
         raise NoValue(f"{path} is an object")
-    if part[0] == _LIST:
+    if kind == _LIST:
         raise NoValue(f"{path} is a list")
     return part
 
@@ -275,15 +287,18 @@ def _part_at(path: str, text: bytes) -> Steps[memoryview]:
 def _child(part: memoryview, step: str | int, path: str) -> memoryview:
     """The member or item of `part`, which begins without blanks. Raises: NoValue, if there is none; errors of msgspec."""
     names: list[str] = []
-    if isinstance(step, str) and part[0] == _OBJECT:
+    kind = part[0]
+    if isinstance(step, str) and kind == _OBJECT:
         members = _members(part)
         if step in members:
-            return memoryview(members[step])
+            member = members[step]
+            return memoryview(member)
         names = list(members)
-    elif isinstance(step, int) and part[0] == _LIST:
+    elif isinstance(step, int) and kind == _LIST:
         items = _items(part)
         if step < len(items):
-            return memoryview(items[step])
+            item = items[step]
+            return memoryview(item)
     else:
         _ = msgspec.json.decode(part, type=msgspec.Raw)
     raise NoValue(

@@ -42,8 +42,8 @@ from kruise_probe.api.node_pod_probe import (
 from kruise_probe.api.probe import Probe
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import parse_time
+from kruise_probe.daemon.probers.judging import criteria_of
 from kruise_probe.daemon.probers.prober import UNLIMITED, Output, ProbeResult, Target, success
-from kruise_probe.daemon.probers.verdicts import criteria_of
 
 SPEC = one(exec_probe())
 

@@ -1,4 +1,4 @@
-"""The verdict on an attempt whose probe has `extract`, `successWhen` or an `epoch`. Attempts of other probes never come here.
+"""The result of an attempt whose probe has `extract`, `successWhen` or an `epoch`. Attempts of other probes never come here.
 
 `judged` is a function of the output and these fields, in bounded steps. The first step is cheap and runs at once;
 the others may take milliseconds and run in threads, which tenants share.
@@ -82,7 +82,8 @@ class ValueCriteria(NamedTuple):
             while not has_ended:
                 has_ended = await resources.compute(advance, deadline)
         except (NoValue, PatternTooCostly) as error:
-            raise CouldNotProbe(Reason.NO_VALUE, normalise_message(str(error))) from error
+            text = normalise_message(str(error))
+            raise CouldNotProbe(Reason.NO_VALUE, text) from error
         except TimeoutError as error:
             text = "the timeout ended before the value was found; raise timeoutSeconds"
             raise CouldNotProbe(Reason.NO_VALUE, text) from error
@@ -112,7 +113,8 @@ def criteria_of(entry: ContainerProbe) -> ValueCriteria:
 
 def _listed(field: str, codes: Iterable[int | str]) -> str:
     texts = [str(code) for code in codes]
-    return f"{field} {', '.join(texts)}"
+    listed = ", ".join(texts)
+    return f"{field} {listed}"
 
 
 def judged(output: Output, criteria: ValueCriteria) -> Steps[ProbeResult]:
@@ -132,7 +134,7 @@ def judged(output: Output, criteria: ValueCriteria) -> Steps[ProbeResult]:
         result = success(normalise_message(text))
     else:
         value = yield from value_in(output.text, extract, is_cut=output.is_cut)
-        result = _verdict(value, extract, criteria.when)
+        result = _compared(value, extract, criteria.when)
     if criteria.epoch is None or not result.succeeded:
         return result
     epoch = yield from _epoch_in(lines, criteria.epoch.regex)
@@ -148,7 +150,9 @@ def _epoch_in(text: bytes, pattern: str) -> Steps[int | None]:
     if match is None:
         return None
     digits = matched_value(match)
-    if digits is None or not digits.isdigit() or len(digits) > MAX_EPOCH_DIGITS:
+    if digits is None or not digits.isdigit():
+        return None
+    if len(digits) > MAX_EPOCH_DIGITS:
         return None
     epoch = int(digits)
     if epoch > MAX_EPOCH:
@@ -156,28 +160,29 @@ def _epoch_in(text: bytes, pattern: str) -> Steps[int | None]:
     return epoch
 
 
-def _verdict(value: Value, extract: Extract, when: SuccessWhen) -> ProbeResult:
-    """Compare the number with min and max, then round it."""
+def _compared(value: Value, extract: Extract, when: SuccessWhen) -> ProbeResult:
+    """The result of a value: its number is compared with min and max, and published rounded."""
     exact = text_of(value)
     text = exact
-    compared = f"{_name_of(extract)} {exact}"
+    name = _name_of(extract)
+    compared = f"{name} {exact}"
     if extract.step is not None:
-        # A rounded number stays the same while the value changes within a step, and so does the message.
+        # The message stays the same while the value changes within a step, and an equal message is not written.
         number = number_of(value, needed_for="step")
         text = text_of(rounded(number, extract.step))
-        compared = f"{_name_of(extract)} {text} in steps of {extract.step}"
+        compared = f"{name} {text} in steps of {extract.step}"
     problem = ""
+    most = when.max
+    least = when.min
     if when.compares:
         number = number_of(value, needed_for="a comparison")
-        if when.max is not None and number > Decimal(when.max):
-            problem = f"{compared} > max {when.max}"
-        if when.min is not None and number < Decimal(when.min):
-            problem = f"{compared} < min {when.min}"
-    return ProbeResult(
-        not problem,
-        normalise_message(problem or text),
-        value=exact,
-    )
+        if most is not None and number > Decimal(most):
+            problem = f"{compared} > max {most}"
+        if least is not None and number < Decimal(least):
+            problem = f"{compared} < min {least}"
+    succeeded = not problem
+    message = normalise_message(problem or text)
+    return ProbeResult(succeeded, message, value=exact)
 
 
 def _name_of(extract: Extract) -> str:

@@ -15,12 +15,12 @@ from support.wire import Json
 from kruise_probe.api.probe import ExecAction, HTTPGetAction, Probe
 from kruise_probe.daemon.cri.runtime import ExecImpossible
 from kruise_probe.daemon.desired import invalid_reason
-from kruise_probe.daemon.probers import prober_for, verdicts
+from kruise_probe.daemon.probers import judging, prober_for
 from kruise_probe.daemon.probers.prober import CouldNotProbe, Output, Target
 
 pytestmark = pytest.mark.sockets
 
-TABLE = load_table(Path(__file__).parents[3] / "data" / "verdicts.yaml", {})
+TABLE = load_table(Path(__file__).parents[3] / "data" / "judging.yaml", {})
 QUEUE: Json = TABLE["queue"]
 
 
@@ -129,5 +129,5 @@ def test_a_line_that_is_cut_has_no_epoch() -> None:
         exclusive={"epoch": {"regex": "timeline (.*)"}},
     )
     output = Output(b"primary\ntimeline 1", is_cut=True)
-    result = at_once(verdicts.judged(output, verdicts.criteria_of(entry)))
+    result = at_once(judging.judged(output, judging.criteria_of(entry)))
     assert (result.succeeded, result.epoch) == (True, None)
