@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from kruise_probe.api.meta import HostPort
@@ -27,6 +28,7 @@ from kruise_probe.client.credentials import ConfigError, Credentials, tls_contex
 __all__ = ["ClusterConfig", "ConfigError", "ConfigOverrides", "load_config"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_NEVER_BY_PROXY: Final = ("localhost", "127.0.0.0/8", "::1")
 
 
 def load_config(
@@ -49,12 +51,14 @@ def load_config(
     """
     if environ is None:
         environ = os.environ
-    default = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".kube", "config")
+    home = environ.get("HOME") or os.path.expanduser("~")
+    default = os.path.join(home, ".kube", "config")
     has_default = os.path.exists(default)
     chosen = overrides.context or overrides.cluster or overrides.user
     skip_account = chosen or (kubeconfig_first and has_default)
     address = environ.get("KUBERNETES_SERVICE_HOST") and environ.get("KUBERNETES_SERVICE_PORT")
-    in_cluster = address and (SERVICE_ACCOUNT / "token").exists()
+    token = SERVICE_ACCOUNT / "token"
+    in_cluster = address and token.exists()
     if kubeconfig:
         config = _from_kubeconfig(kubeconfig, environ, "--kubeconfig", overrides)
     elif environ.get("KUBECONFIG"):
@@ -66,9 +70,7 @@ def load_config(
     else:
         account = "$KUBERNETES_SERVICE_HOST or $KUBERNETES_SERVICE_PORT is not set"
         if address:
-            account = (
-                f"{SERVICE_ACCOUNT}/token does not exist; is automountServiceAccountToken false?"
-            )
+            account = f"{token} does not exist; is automountServiceAccountToken false?"
         raise ConfigError(
             f"no configuration of an API server: --kubeconfig and $KUBECONFIG are not set, {default} does not exist, "
             f"and there is no service account of a pod ({account}); set --kubeconfig"
@@ -85,14 +87,16 @@ def _from_kubeconfig(
     from kruise_probe.client import kubeconfig  # uses 40 MB, which a pod does not need
 
     config = kubeconfig.load(paths, origin, overrides)
-    return replace(config, proxy=config.proxy or proxy_from_environment(config.server, environ))
+    proxy = config.proxy or proxy_from_environment(config.server, environ)
+    return replace(config, proxy=proxy)
 
 
 def _in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
     host = environ["KUBERNETES_SERVICE_HOST"]
     if ":" in host:
         host = f"[{host}]"
-    server = f"https://{host}:{environ['KUBERNETES_SERVICE_PORT']}"
+    port = environ["KUBERNETES_SERVICE_PORT"]
+    server = f"https://{host}:{port}"
     ca_file = SERVICE_ACCOUNT / "ca.crt"
     tls = tls_context(ca_file, origin="in a pod")
     credentials = Credentials()
@@ -115,10 +119,12 @@ def _in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
 
 
 def _pod_namespace() -> str:
+    file = SERVICE_ACCOUNT / "namespace"
     try:
-        return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip() or "default"
+        text = file.read_text(encoding="utf-8")
     except OSError:
         return "default"
+    return text.strip() or "default"
 
 
 def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str | None:
@@ -128,13 +134,16 @@ def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str | Non
     accepts names, suffixes, addresses, CIDRs, ports and `*`. The `proxy-url` of a kubeconfig takes precedence.
     """
     url = urlsplit(server)
-    proxy = _variable(environ, f"{url.scheme.upper()}_PROXY")
+    scheme = url.scheme.upper()
+    proxy = _variable(environ, f"{scheme}_PROXY")
     if not proxy:
         return None
     host = url.hostname or ""
     port = url.port or DEFAULT_PORTS.get(url.scheme, 0)
-    for rule in ("localhost", "127.0.0.0/8", "::1", *_variable(environ, "NO_PROXY").split(",")):
-        if _excludes(rule.strip().lower(), HostPort(host.lower(), port)):
+    target = HostPort(host.lower(), port)
+    excluded = _variable(environ, "NO_PROXY").split(",")
+    for rule in (*_NEVER_BY_PROXY, *excluded):
+        if _excludes(rule.strip().lower(), target):
             return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"
@@ -142,7 +151,8 @@ def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str | Non
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str:
-    return environ.get(name) or environ.get(name.lower()) or ""
+    lower = name.lower()
+    return environ.get(name) or environ.get(lower) or ""
 
 
 def _excludes(rule: str, server: HostPort) -> bool:
@@ -153,11 +163,14 @@ def _excludes(rule: str, server: HostPort) -> bool:
         return True
     name = rule.removeprefix("*").removeprefix(".")
     domain = f".{name}"
-    return f".{server.host}".endswith(domain) or f".{server}".endswith(domain)
+    host = f".{server.host}"
+    with_port = f".{server}"
+    return host.endswith(domain) or with_port.endswith(domain)
 
 
 def _is_in(host: str, network: str) -> bool:
     try:
-        return ip_address(host) in ip_network(network, strict=False)
+        address = ip_address(host)
+        return address in ip_network(network, strict=False)
     except ValueError:
         return False

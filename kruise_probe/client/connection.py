@@ -29,6 +29,7 @@ UNREAD_BYTES: Final = 256 * 1024
 """Unread bytes of a body at which reading from the socket is paused."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
+_TOO_LARGE: Final = f"the body exceeds {MAX_BODY_BYTES} bytes"
 
 Address = tuple[str, int]
 
@@ -92,41 +93,47 @@ class HttpConnection(asyncio.Protocol):
         response = self._response
         if response is None:
             return True
+        if self._paused or not response.complete or not response.reusable:
+            return False
         # The server may respond before it has read the whole request. The connection is then not reusable.
-        return (
-            response.complete
-            and response.reusable
-            and not self._paused
-            and not self._transport.get_write_buffer_size()
-        )
+        unwritten = self._transport.get_write_buffer_size()
+        return unwritten == 0
 
     @property
     def responding(self) -> bool:
         """True if the server has begun to respond to the last request."""
-        return self._response is not None and self._response.status > 0
+        response = self._response
+        if response is None:
+            return False
+        return response.status > 0
 
     def unsent_bytes(self) -> int:
         """Bytes that the peer has not acknowledged. Linux counts those that the kernel has."""
-        if self._transport is None:
+        transport = self._transport
+        if transport is None:
             return 0
-        kernel = self._transport.get_extra_info("socket")
-        queued = array("i", [0])
-        if kernel is not None and sys.platform == "linux":
-            fcntl.ioctl(kernel.fileno(), termios.TIOCOUTQ, queued)
-        return self._transport.get_write_buffer_size() + queued[0]
+        buffered = transport.get_write_buffer_size()
+        tcp = transport.get_extra_info("socket")
+        if tcp is None or sys.platform != "linux":
+            return buffered
+        in_kernel = array("i", [0])
+        fcntl.ioctl(tcp.fileno(), termios.TIOCOUTQ, in_kernel)
+        return buffered + in_kernel[0]
 
     def send(self, data: bytes, *, tunnel: bool = False, upgrade: bool = False) -> None:
         """Write a whole request to the socket, without an await. Only for a `usable` connection."""
         self._response = ResponseParser(
             max_framing_bytes=MAX_FRAMING_BYTES, tunnel=tunnel, upgrade=upgrade
         )
-        self.requests += not tunnel
-        if self._transport is None:
-            self._problem = ConnectionBroken(
-                "the connection was closed before the request was sent", was_new=self.requests == 1
-            )
-        else:
+        if not tunnel:
+            self.requests += 1
+        if self._transport is not None:
             self._transport.write(data)
+            return
+        was_new = self.requests == 1
+        self._problem = ConnectionBroken(
+            "the connection was closed before the request was sent", was_new=was_new
+        )
 
     def write(self, data: bytes) -> None:
         """Write bytes of the protocol that a 101 switched to. Nothing is written to a connection that has ended."""
@@ -166,22 +173,36 @@ class HttpConnection(asyncio.Protocol):
             ResponseTooLarge: the body exceeds `MAX_BODY_BYTES`, before or after decompression.
             TlsRefused, ConnectionBroken, InvalidResponse: as `read_header`.
         """
-        encoding = (await self.read_header()).headers.get("content-encoding", "identity").lower()
-        if encoding != "identity" and not (compressed and encoding == "gzip"):
-            raise InvalidResponse(f"Content-Encoding {encoding[:40]!r} was not requested")
-        gzip = zlib.decompressobj(_GZIP) if encoding == "gzip" else None
+        header = await self.read_header()
+        encoding = header.headers.get("content-encoding", "identity").lower()
+        if encoding == "gzip" and compressed:
+            return await self._read_gzip()
+        if encoding != "identity":
+            shown = encoding[:40]
+            raise InvalidResponse(f"Content-Encoding {shown!r} was not requested")
+        pieces: list[bytes] = []
+        size = 0
+        while chunk := await self.read_chunk():
+            size += len(chunk)
+            if size > MAX_BODY_BYTES:
+                raise ResponseTooLarge(_TOO_LARGE)
+            pieces.append(chunk)
+        return b"".join(pieces)
+
+    async def _read_gzip(self) -> bytes:
+        gzip = zlib.decompressobj(_GZIP)
         pieces: list[bytes] = []
         size = 0
         while chunk := await self.read_chunk():
             try:
-                piece = gzip.decompress(chunk, MAX_BODY_BYTES) if gzip else chunk
+                piece = gzip.decompress(chunk, MAX_BODY_BYTES)
             except zlib.error as error:
                 raise InvalidResponse(f"the gzip body is invalid: {error}") from error
             size += len(piece)
-            if size > MAX_BODY_BYTES or (gzip and gzip.unconsumed_tail):
-                raise ResponseTooLarge(f"the body exceeds {MAX_BODY_BYTES} bytes")
+            if size > MAX_BODY_BYTES or gzip.unconsumed_tail:
+                raise ResponseTooLarge(_TOO_LARGE)
             pieces.append(piece)
-        if gzip and pieces and not gzip.eof:
+        if pieces and not gzip.eof:
             raise InvalidResponse("the gzip body is truncated")
         return b"".join(pieces)
 
@@ -213,7 +234,8 @@ class HttpConnection(asyncio.Protocol):
             self._problem = InvalidResponse(f"{error}; is this the address of an API server?")
             self.close()
         else:
-            if len(response.body) > UNREAD_BYTES and not self._paused:
+            unread = len(response.body)
+            if unread > UNREAD_BYTES and not self._paused:
                 self._paused = True
                 transport.pause_reading()
         self._wake()
@@ -222,19 +244,25 @@ class HttpConnection(asyncio.Protocol):
         self._ended("the server closed the connection", refused_tls=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        reason = reason_of(exc) if exc is not None else "the connection was closed"
-        self._ended(reason, refused_tls=isinstance(exc, ssl.SSLError))
+        reason = "the connection was closed"
+        if exc is not None:
+            reason = reason_of(exc)
+        refused_tls = isinstance(exc, ssl.SSLError)
+        self._ended(reason, refused_tls=refused_tls)
 
     def _ended(self, reason: str, *, refused_tls: bool) -> None:
         response = self._response
         if response is not None and self._problem is None and not response.end():
-            where = "in the middle of the response" if response.status else "before a response"
+            has_begun = response.status > 0
             was_new = self.requests == 1
-            message = f"{reason} {where}"
             # A server may reject the client certificate after the handshake.
-            if refused_tls and was_new and not response.status:
-                self._problem = TlsRefused(message)
+            if has_begun:
+                message = f"{reason} in the middle of the response"
+                self._problem = ConnectionBroken(message, was_new=was_new)
+            elif refused_tls and was_new:
+                self._problem = TlsRefused(f"{reason} before a response")
             else:
+                message = f"{reason} before a response"
                 self._problem = ConnectionBroken(message, was_new=was_new)
         self.close()
         self._wake()
@@ -247,8 +275,9 @@ class HttpConnection(asyncio.Protocol):
         return self._waiter
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
 
 def reason_of(error: Exception) -> str:
@@ -258,4 +287,7 @@ def reason_of(error: Exception) -> str:
         text = error.strerror
     elif isinstance(error, OSError) and error.errno:
         text = os.strerror(error.errno)
-    return " ".join(text.split()) or type(error).__name__
+    words = text.split()
+    if not words:
+        return type(error).__name__
+    return " ".join(words)

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from kruise_probe.api.errors import FatalError
+from kruise_probe.api.times import loop_time
 from kruise_probe.blocking import start_blocking
 from kruise_probe.wire.tls import load_certificate
 
@@ -99,26 +100,30 @@ class Credentials:
         """
 
         def use(content: bytes) -> None:
-            self._user = self._user._replace(authorization=f"Bearer {_token_in(content)}")
+            token = _token_in(content)
+            self._user = self._user._replace(authorization=f"Bearer {token}")
 
         try:
-            use(path.read_bytes())
+            content = path.read_bytes()
+            use(content)
         except OSError as error:
             raise ConfigError(f"{path} cannot be read ({error.strerror})") from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"{path} cannot be read ({error})") from error
         except ConfigError as error:
             raise ConfigError(f"{path} {error}") from error
-        self._token_file = _ReplacedFile((path,), use, _content((path,)))
+        self._token_file = _ReplacedFile((path,), use, content)
         self._files.append(self._token_file)
 
     def follow_certificate(self, *paths: Path) -> None:
         """Use new contents of the files of the client certificate and its key."""
 
         def use(content: bytes) -> None:
-            self._use(self._user._replace(certificate=content))
+            user = self._user._replace(certificate=content)
+            self._use(user)
 
-        self._files.append(_ReplacedFile(paths, use, self._user.certificate))
+        files = _ReplacedFile(paths, use, self._user.certificate)
+        self._files.append(files)
 
     def follow_ca(self, path: Path, tls: ssl.SSLContext) -> None:
         """Trust new contents of a CA file."""
@@ -129,11 +134,13 @@ class Credentials:
             self.version += 1
             _log.info("CA file reloaded", file=str(path))
 
-        self._files.append(_ReplacedFile((path,), use, _content((path,))))
+        content = _content((path,))
+        file = _ReplacedFile((path,), use, content)
+        self._files.append(file)
 
     def authorization(self) -> str | None:
         """Return the current header value, or None with a client certificate or without credentials."""
-        if asyncio.get_running_loop().time() >= self._compare_at:
+        if loop_time() >= self._compare_at:
             self.reload_files()
         return self._user.authorization
 
@@ -143,11 +150,13 @@ class Credentials:
         Return True if a retry would use other credentials or CAs.
         """
         self.reload_files()
-        if self._token_file is not None and not self._token_file.is_valid:
-            await self._await_token(self._token_file)
+        file = self._token_file
+        if file is not None and not file.is_valid:
+            await self._await_token(file)
         renewing = self._start_renewal(rejected, since)
         if renewing is not None:
-            await asyncio.wait({asyncio.wrap_future(renewing)})
+            waiting = asyncio.wrap_future(renewing)
+            await asyncio.wait({waiting})
             if self._renewing is renewing:
                 self._renewing = None
         return not self._is_current(rejected, since)
@@ -160,10 +169,9 @@ class Credentials:
                 "the API server refuses the last token; requests wait for a valid token file",
                 file=str(file),
             )
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + TOKEN_WAIT_SECONDS
+        give_up_at = loop_time() + TOKEN_WAIT_SECONDS
         while not file.is_valid:
-            if loop.time() >= give_up_at:
+            if loop_time() >= give_up_at:
                 return
             await asyncio.sleep(TOKEN_INTERVAL_SECONDS)
             self.reload_files()
@@ -179,15 +187,16 @@ class Credentials:
             if self._load is None or not self._is_current(rejected, since):
                 return None
             if self._renewing is None:
-                self._renewing = start_blocking(partial(self._reload, self._load))
+                reload = partial(self._reload, self._load)
+                self._renewing = start_blocking(reload)
             return self._renewing
 
     def _is_current(self, authorization: str | None, version: int) -> bool:
-        return (self._user.authorization, self.version) == (authorization, version)
+        return self._user.authorization == authorization and self.version == version
 
     def reload_files(self) -> None:
         """Compare the files now, and use what has changed."""
-        self._compare_at = asyncio.get_running_loop().time() + COMPARE_SECONDS
+        self._compare_at = loop_time() + COMPARE_SECONDS
         for file in self._files:
             file.reload()
 
@@ -200,10 +209,13 @@ class Credentials:
             _log.exception("credentials could not be renewed")
 
     def _use(self, user: AuthInfo) -> None:
-        if user.certificate != self._user.certificate and user.certificate and self._tls:
+        certificate = user.certificate
+        is_new = bool(certificate) and certificate != self._user.certificate
+        if is_new and self._tls is not None:
             # Tried in another context first: an invalid certificate must not replace a valid one.
-            _use_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), user.certificate)
-            _use_certificate(self._tls, user.certificate)
+            trial = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            _use_certificate(trial, certificate)
+            _use_certificate(self._tls, certificate)
             self.version += 1
             _log.info("client certificate reloaded")
         self._user = user
@@ -279,8 +291,9 @@ def _use_certificate(context: ssl.SSLContext, pem: bytes) -> None:
     try:
         load_certificate(context, pem)
     except OSError as error:
+        reason = error.strerror or error
         raise ConfigError(
-            f"the client certificate cannot be used ({error.strerror or error}); certificate and key must be PEM, and "
+            f"the client certificate cannot be used ({reason}); certificate and key must be PEM, and "
             "the key must match"
         ) from error
 
@@ -294,11 +307,15 @@ def tls_context(ca_file: Path | None, *, origin: str, verify: bool = True) -> ss
     Raises:
         ConfigError: the file is unreadable or has no certificate.
     """
+    name: str | None = None
+    if ca_file is not None:
+        name = str(ca_file)
     try:
-        context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+        context = ssl.create_default_context(cafile=name)
     except (OSError, ssl.SSLError) as error:
+        reason = error.strerror or error
         raise ConfigError(
-            f"{origin}: the CA file {ca_file} cannot be used ({error.strerror or error}); it must be a readable PEM file"
+            f"{origin}: the CA file {ca_file} cannot be used ({reason}); it must be a readable PEM file"
         ) from error
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not verify:

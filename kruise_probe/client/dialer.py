@@ -23,6 +23,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.meta import HostPort
+from kruise_probe.api.times import loop_time
 from kruise_probe.client.cluster_config import DEFAULT_PORTS, ClusterConfig
 from kruise_probe.client.connection import Address, HttpConnection, TlsRefused, reason_of
 from kruise_probe.client.credentials import ConfigError
@@ -44,6 +45,8 @@ _KEEPALIVE: Final = (
 )
 """An unresponsive peer is detected after two minutes. Load balancers see traffic every 30 s."""
 
+_Attempt = asyncio.Task[HttpConnection]
+
 _HOST = re.compile(r"[0-9A-Za-z._:%-]+")
 _USER = re.compile("//.*@")
 """In front of a host: never shown, as it may contain a password."""
@@ -63,33 +66,41 @@ class Dialer:
     def __init__(self, config: ClusterConfig) -> None:
         """Raises ConfigError: a URL is invalid."""
         url = urlsplit(config.server)
-        self.server = _host_port(url, f"the server of {config.source}")
+        what = f"the server of {config.source}"
+        self.server = _host_port(url, what)
+        is_https = url.scheme == "https"
         self.host_header = _host_header(self.server, url.scheme)
         self.target_prefix = quote(url.path, safe="/%:@!$&'()*+,;=~")
-        self.tls = config.tls
-        if self.tls is None and url.scheme == "https":
-            self.tls = ssl.create_default_context()
-        self._server_name = config.server_name or self.server.host.rstrip(".")
+        tls = config.tls
+        if tls is None and is_https:
+            tls = ssl.create_default_context()
+        self.tls = tls
+        host = self.server.host.rstrip(".")
+        self._server_name = config.server_name or host
         self.proxy_authorization = ""
         self._proxy: HostPort | None = None
         self._proxy_tls: ssl.SSLContext | None = None
         self._failed_at: dict[Address, float] = {}
         """Loop times of the last failures, of the addresses that the name has now."""
         if config.proxy:
-            self._use_proxy(urlsplit(config.proxy))
+            proxy = urlsplit(config.proxy)
+            self._use_proxy(proxy)
 
     def _use_proxy(self, url: SplitResult) -> None:
         self._proxy = _host_port(url, "the proxy of proxy-url or $HTTPS_PROXY")
+        tls = self.tls
         if url.scheme == "https":
-            self._proxy_tls = self.tls or ssl.create_default_context()
-        if self.tls is None:
+            self._proxy_tls = tls or ssl.create_default_context()
+        if tls is None:
             self.target_prefix = f"http://{self.host_header}{self.target_prefix}"
-        if url.username is not None:
-            user = unquote(url.username)
-            password = unquote(url.password or "")
-            pair = f"{user}:{password}"
-            encoded = base64.b64encode(pair.encode()).decode()
-            self.proxy_authorization = f"Proxy-Authorization: Basic {encoded}\r\n"
+        if url.username is None:
+            return
+        user = unquote(url.username)
+        password = unquote(url.password or "")
+        pair = f"{user}:{password}".encode()
+        encoded = base64.b64encode(pair)
+        text = encoded.decode()
+        self.proxy_authorization = f"Proxy-Authorization: Basic {text}\r\n"
 
     async def dial(self) -> HttpConnection:
         """Connect to the server. The caller must close the connection.
@@ -100,29 +111,36 @@ class Dialer:
         """
         peer = self._proxy or self.server
         addresses = await _resolve(peer)
-        for gone in self._failed_at.keys() - addresses:
+        forgotten = self._failed_at.keys() - addresses
+        for gone in forgotten:
             del self._failed_at[gone]
         if len(addresses) == 1:
-            return await self._open(HttpConnection(), peer, addresses[0])
-        return await self._race(peer, in_turns(addresses, self._failed_at))
+            connection = HttpConnection()
+            return await self._open(connection, peer, addresses[0])
+        in_order = in_turns(addresses, self._failed_at)
+        return await self._race(peer, in_order)
 
     def avoid(self, connection: HttpConnection) -> None:
         """Try the address of this connection after all others of the name."""
-        if connection.address is not None:
-            self._failed_at[connection.address] = asyncio.get_running_loop().time()
+        address = connection.address
+        if address is not None:
+            self._failed_at[address] = loop_time()
 
     async def _race(self, peer: HostPort, addresses: Sequence[Address]) -> HttpConnection:
         """Connect to the first address that is served: each is tried a while after the one before it."""
         waiting = deque(addresses)
-        attempts: dict[asyncio.Task[HttpConnection], HttpConnection] = {}
+        attempts: dict[_Attempt, HttpConnection] = {}
         failures: list[ConnectionFailed] = []
         try:
             while True:
                 if waiting:
                     connection = HttpConnection()
-                    opening = self._open(connection, peer, waiting.popleft())
-                    attempts[asyncio.create_task(opening, name="dial address")] = connection
-                for attempt in await _finished(attempts, may_wait=not waiting):
+                    address = waiting.popleft()
+                    opening = self._open(connection, peer, address)
+                    attempt = asyncio.create_task(opening, name="dial address")
+                    attempts[attempt] = connection
+                finished = await _finished(attempts, may_wait=not waiting)
+                for attempt in finished:
                     del attempts[attempt]
                     failure = attempt.exception()
                     if failure is None:
@@ -145,25 +163,28 @@ class Dialer:
         """Connect to one address, and do all handshakes. Close the connection if that fails."""
         try:
             await _connect(connection, peer, address)
-            if self._proxy is not None:
-                if self._proxy_tls is not None:
-                    await _start_tls(connection, self._proxy, self._proxy_tls, self._proxy.host)
-                if self.tls is not None:
-                    await self._open_tunnel(connection, self._proxy)
+            proxy = self._proxy
+            if proxy is not None and self._proxy_tls is not None:
+                await _start_tls(connection, proxy, self._proxy_tls, proxy.host)
+            if proxy is not None and self.tls is not None:
+                await self._open_tunnel(connection, proxy)
             if self.tls is not None:
                 await _start_tls(connection, self.server, self.tls, self._server_name)
         except BaseException:
             connection.close()
-            self._failed_at[address] = asyncio.get_running_loop().time()
+            self._failed_at[address] = loop_time()
             raise
         return connection
 
     async def _open_tunnel(self, connection: HttpConnection, proxy: HostPort) -> None:
-        failed = f"cannot connect to {self.server} through the proxy {proxy}"
-        request = f"CONNECT {self.server} HTTP/1.1\r\nHost: {self.server}\r\n{self.proxy_authorization}\r\n"
+        server = self.server
+        failed = f"cannot connect to {server} through the proxy {proxy}"
+        request = f"CONNECT {server} HTTP/1.1\r\nHost: {server}\r\n{self.proxy_authorization}\r\n"
+        data = request.encode()
         async with _step(failed, "the proxy did not respond", HANDSHAKE_SECONDS):
-            connection.send(request.encode(), tunnel=True)
-            status = (await connection.read_header()).status
+            connection.send(data, tunnel=True)
+            response = await connection.read_header()
+        status = response.status
         if not 200 <= status < 300:
             raise ConnectionFailed(f"{failed}: the proxy responded with status {status}")
         if not connection.usable:
@@ -188,38 +209,43 @@ async def _step(failed: str, late: str, seconds: float) -> AsyncIterator[None]:
     except TimeoutError as error:
         raise ConnectionFailed(f"{failed}: {late} within {seconds:g} s") from error
     except ssl.SSLError as error:
-        raise TlsRefused(f"{failed}: {reason_of(error)}") from error
+        reason = reason_of(error)
+        raise TlsRefused(f"{failed}: {reason}") from error
     except (OSError, ConnectionFailed) as error:
         reason = reason_of(error)
-        code = getattr(error, "errno", None) or 0
-        if code > 0:
+        code = getattr(error, "errno", None)
+        if code and code > 0:
             reason = os.strerror(code)  # asyncio's own text has the address
         raise ConnectionFailed(f"{failed}: {reason}") from error
 
 
 async def _resolve(peer: HostPort) -> list[Address]:
     """The addresses of a name, or the IP address itself."""
-    if ":" in peer.host or peer.host.replace(".", "").isdigit():
-        return [(peer.host, peer.port)]
-    async with _step(f"cannot connect to {peer}", "no response of DNS", CONNECT_SECONDS):
-        found = await asyncio.get_running_loop().getaddrinfo(
-            peer.host, peer.port, type=socket.SOCK_STREAM
-        )
+    host, port = peer
+    without_dots = host.replace(".", "")
+    if ":" in host or without_dots.isdigit():
+        return [(host, port)]
+    loop = asyncio.get_running_loop()
+    failed = f"cannot connect to {peer}"
+    async with _step(failed, "no response of DNS", CONNECT_SECONDS):
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses: dict[Address, None] = {}
     for info in found:
-        host, port = info[4][:2]
-        addresses[str(host), int(port)] = None
+        address = info[4]
+        key = (str(address[0]), int(address[1]))
+        addresses[key] = None
     return list(addresses)
 
 
 async def _finished(
-    attempts: Mapping[asyncio.Task[HttpConnection], HttpConnection], *, may_wait: bool
-) -> set[asyncio.Task[HttpConnection]]:
+    attempts: Mapping[_Attempt, HttpConnection], *, may_wait: bool
+) -> set[_Attempt]:
     """The attempts that have ended; none when the next address is to be tried."""
     delays: tuple[float | None, ...] = (NEXT_ADDRESS_SECONDS, NEXT_HANDSHAKE_SECONDS)
     if may_wait:
         delays = (None,)
-    newest = list(attempts.values())[-1]
+    connections = list(attempts.values())
+    newest = connections[-1]
     for delay in delays:
         done, _ = await asyncio.wait(attempts, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
         if done or newest.address is None:
@@ -229,20 +255,27 @@ async def _finished(
 
 def _merged(failures: Sequence[ConnectionFailed]) -> ConnectionFailed:
     """One failure of several addresses, with each reason once."""
-    text = "; ".join(dict.fromkeys(str(failure) for failure in failures))
-    if any(isinstance(failure, TlsRefused) for failure in failures):
+    texts: dict[str, None] = {}
+    refused_tls = False
+    for failure in failures:
+        texts[str(failure)] = None
+        if isinstance(failure, TlsRefused):
+            refused_tls = True
+    text = "; ".join(texts)
+    if refused_tls:
         return TlsRefused(text)
     return ConnectionFailed(text)
 
 
 async def _connect(connection: HttpConnection, peer: HostPort, address: Address) -> None:
     host, port = address
-    async with _step(f"cannot connect to {peer}", "no TCP connection", CONNECT_SECONDS):
-        transport, _ = await asyncio.get_running_loop().create_connection(
-            lambda: connection, host, port
-        )
+    loop = asyncio.get_running_loop()
+    failed = f"cannot connect to {peer}"
+    async with _step(failed, "no TCP connection", CONNECT_SECONDS):
+        transport, _ = await loop.create_connection(lambda: connection, host, port)
+        tcp = transport.get_extra_info("socket")
         for option in _KEEPALIVE:
-            transport.get_extra_info("socket").setsockopt(*option)
+            tcp.setsockopt(*option)
     connection.address = address
 
 
@@ -251,11 +284,12 @@ async def _start_tls(
 ) -> None:
     """Do the TLS handshake and switch the connection to TLS."""
     failed = f"cannot connect to {peer}"
+    loop = asyncio.get_running_loop()
     transport = None
     async with _step(failed, "no TLS handshake", HANDSHAKE_SECONDS):
         if connection.transport is not None:
             with suppress(ConnectionResetError):
-                transport = await asyncio.get_running_loop().start_tls(
+                transport = await loop.start_tls(
                     connection.transport, connection, context, server_hostname=name
                 )
     if transport is None or connection.transport is None:  # perhaps lost right after the handshake
@@ -264,7 +298,8 @@ async def _start_tls(
 
 
 def _host_port(url: SplitResult, what: str) -> HostPort:
-    shown = f"{what}: {_USER.sub('//', url.geturl())!r}"
+    address = _USER.sub("//", url.geturl())
+    shown = f"{what}: {address!r}"
     try:
         if url.scheme not in DEFAULT_PORTS:
             raise ValueError("its scheme is neither http nor https")
@@ -278,8 +313,9 @@ def _host_port(url: SplitResult, what: str) -> HostPort:
 
 
 def _host_header(server: HostPort, scheme: str) -> str:
-    if server.port != DEFAULT_PORTS.get(scheme):
+    host, port = server
+    if port != DEFAULT_PORTS.get(scheme):
         return str(server)
-    if ":" in server.host:
-        return f"[{server.host}]"
-    return server.host
+    if ":" in host:
+        return f"[{host}]"
+    return host

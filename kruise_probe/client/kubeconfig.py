@@ -10,6 +10,7 @@ Differs: what the official Python package does not support (impersonation, SOCKS
 import base64
 import os
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ _BEFORE_PLUGIN: Final = ("auth-provider", "token", "tokenFile")
 """Keys of a user that take precedence over an exec plugin."""
 
 _Entry = dict[str, Any]
+_Entries = dict[str, _Entry]
 
 
 class _NamedEntry(msgspec.Struct):
@@ -58,16 +60,21 @@ class _Merged:
 
     def __init__(self) -> None:
         self.current = ""
-        self.entries: dict[str, dict[str, _Entry]] = {"cluster": {}, "context": {}, "user": {}}
+        self.clusters: _Entries = {}
+        self.contexts: _Entries = {}
+        self.users: _Entries = {}
 
     def add(self, file: _File, folder: Path) -> None:
         """Add what is in a file of this folder."""
         self.current = self.current or file.current
-        for kind, entries in self.entries.items():
-            named: _NamedEntry
-            for named in getattr(file, f"{kind}s"):
-                entry = getattr(named, kind)
-                entries.setdefault(named.name, _absolute(entry, folder))
+        for named in file.clusters:
+            cluster = _absolute(named.cluster, folder)
+            self.clusters.setdefault(named.name, cluster)
+        for named in file.contexts:
+            self.contexts.setdefault(named.name, named.context)
+        for named in file.users:
+            user = _absolute(named.user, folder)
+            self.users.setdefault(named.name, user)
 
 
 def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> ClusterConfig:
@@ -76,49 +83,61 @@ def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> 
     Raises:
         ConfigError: one line that says what is wrong, where, and what to do.
     """
+    where = f"{origin} {paths}"
     try:
-        return _load(paths, f"{origin} {paths}", overrides)
+        return _load(paths, where, overrides)
     finally:
         _cleanup_temp_files()
 
 
 def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
-    context, cluster, user = _chosen(_read_files(paths, where), overrides, where)
+    files = _read_files(paths, where)
+    context, cluster, user = _chosen(files, overrides, where)
     configuration = _configuration(cluster, user, where)
-    server = str(configuration.host).rstrip("/")
+    host = str(configuration.host)
+    server = host.rstrip("/")
     ca_file: Path | None = None
     if configuration.ssl_ca_cert:
         ca_file = Path(configuration.ssl_ca_cert)
     tls: ssl.SSLContext | None = None
     if server[:6].lower() == "https:":
-        tls = tls_context(ca_file, origin=where, verify=bool(configuration.verify_ssl))
+        verify = bool(configuration.verify_ssl)
+        tls = tls_context(ca_file, origin=where, verify=verify)
 
     def reload() -> AuthInfo:
         try:
-            _, cluster, user = _chosen(_read_files(paths, where), overrides, where)
-            return _auth_of(_configuration(cluster, user, where), where)
+            files = _read_files(paths, where)
+            _, cluster, user = _chosen(files, overrides, where)
+            configuration = _configuration(cluster, user, where)
+            return _auth_of(configuration, where)
         finally:
             _cleanup_temp_files()
 
     auth = _auth_of(configuration, where)
-    may_change = bool(auth.authorization or (auth.certificate and tls is not None))
+    sends_certificate = tls is not None and bool(auth.certificate)
+    load: Callable[[], AuthInfo] | None = None
+    if auth.authorization or sends_certificate:
+        load = reload
     try:
-        credentials = Credentials(auth, tls, reload if may_change else None)
+        credentials = Credentials(auth, tls, load)
         if "tokenFile" in user and "auth-provider" not in user:
-            credentials.follow_token(Path(user["tokenFile"]))
+            token_file = Path(user["tokenFile"])
+            credentials.follow_token(token_file)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     if tls is not None and ca_file is not None:
         credentials.follow_ca(ca_file, tls)
-    if tls is not None and auth.certificate:
-        credentials.follow_certificate(*_certificate_files(configuration))
+    if sends_certificate:
+        files_of_certificate = _certificate_files(configuration)
+        credentials.follow_certificate(*files_of_certificate)
+    namespace = context.get("namespace") or "default"
     return ClusterConfig(
         server=server,
         tls=tls,
         credentials=credentials,
         server_name=configuration.tls_server_name,
         proxy=configuration.proxy or None,
-        namespace=str(context.get("namespace") or "default"),
+        namespace=str(namespace),
         source=where,
     )
 
@@ -131,7 +150,8 @@ def _read_files(paths: str, where: str) -> _Merged:
         path = Path(name).expanduser()
         if name and path.exists():
             is_found = True
-            merged.add(_read_file(path, where), path.absolute().parent)
+            folder = path.absolute().parent
+            merged.add(_read_file(path, where), folder)
     if not is_found:
         raise ConfigError(f"{where}: does not exist; correct the path, or omit it")
     return merged
@@ -139,8 +159,9 @@ def _read_files(paths: str, where: str) -> _Merged:
 
 def _read_file(path: Path, where: str) -> _File:
     try:
-        plain = msgspec.yaml.decode(path.read_bytes())
-        return msgspec.convert(without_nulls(plain), _File)
+        content = path.read_bytes()
+        plain = without_nulls(msgspec.yaml.decode(content))
+        return msgspec.convert(plain, _File)
     except OSError as error:
         raise ConfigError(
             f"{where}: cannot be read ({error.strerror}); make it readable for this user"
@@ -148,18 +169,25 @@ def _read_file(path: Path, where: str) -> _File:
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: is not a kubeconfig ({error}); correct the file") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: is not YAML ({_one_line(error)}); correct the file") from error
+        reason = _one_line(error)
+        raise ConfigError(f"{where}: is not YAML ({reason}); correct the file") from error
 
 
 def _absolute(entry: _Entry, folder: Path) -> _Entry:
     """The entry, with the paths that are relative to its file made absolute."""
     absolute = {**entry}
     for key in _PATHS:
-        if entry.get(key):
-            absolute[key] = str(folder / str(entry[key]))
+        relative = entry.get(key)
+        if relative:
+            path = folder / str(relative)
+            absolute[key] = str(path)
     plugin = entry.get("exec")
-    if isinstance(plugin, dict) and os.sep in str(plugin.get("command")):
-        absolute["exec"] = {**plugin, "command": str(folder / str(plugin["command"]))}
+    if not isinstance(plugin, dict):
+        return absolute
+    command = str(plugin.get("command"))
+    if os.sep in command:
+        program = folder / command
+        absolute["exec"] = {**plugin, "command": str(program)}
     return absolute
 
 
@@ -169,38 +197,49 @@ def _chosen(
     where: str,
 ) -> tuple[_Entry, _Entry, _Entry]:
     """Context, cluster and user; an absent user is empty."""
-    wanted = {"context": overrides.context, "cluster": overrides.cluster, "user": overrides.user}
-    for kind, name in wanted.items():
-        if name and name not in files.entries[kind]:
-            names = ", ".join(sorted(files.entries[kind])) or "none"
-            raise ConfigError(f"{where}: has no {kind} {name!r}; choose from: {names}")
+    _check_exists("context", overrides.context, files.contexts, where)
+    _check_exists("cluster", overrides.cluster, files.clusters, where)
+    _check_exists("user", overrides.user, files.users, where)
     current = overrides.context or files.current
-    context = files.entries["context"].get(current, {})
-    if not context and not (overrides.cluster and overrides.user):
+    context = files.contexts.get(current, {})
+    needs_context = not overrides.cluster or not overrides.user
+    if needs_context and not context:
         raise ConfigError(
             f"{where}: has no usable current context ({current!r}); choose one with `kubectl config use-context`"
         )
     cluster_name = overrides.cluster or context.get("cluster")
-    cluster = files.entries["cluster"].get(str(cluster_name))
+    cluster = files.clusters.get(str(cluster_name))
     if cluster is None:
         raise ConfigError(f"{where}: has no cluster {cluster_name!r}; correct context {current!r}")
-    user = files.entries["user"].get(str(overrides.user or context.get("user")), {})
+    user_name = overrides.user or context.get("user")
+    user = files.users.get(str(user_name), {})
     # The package would ignore impersonation and use all permissions of the user.
-    requested = ", ".join([key for key in _IMPERSONATION if user.get(key)])
+    requested = [key for key in _IMPERSONATION if user.get(key)]
     if requested:
+        keys = ", ".join(requested)
         raise ConfigError(
-            f"{where}: impersonation ({requested}) is not supported; use the credentials of that user"
+            f"{where}: impersonation ({keys}) is not supported; use the credentials of that user"
         )
     if user.get("tokenFile"):
         user.pop("token", None)  # the file takes precedence, as in client-go
     return context, cluster, user
 
 
+def _check_exists(kind: str, name: str, entries: _Entries, where: str) -> None:
+    """Raises ConfigError: there is no entry of this name. An empty name is none."""
+    if not name or name in entries:
+        return
+    names = ", ".join(sorted(entries)) or "none"
+    raise ConfigError(f"{where}: has no {kind} {name!r}; choose from: {names}")
+
+
 def _configuration(cluster: _Entry, user: _Entry, where: str) -> Any:
     """Return the package's Configuration as Any, because the stubs lack some of its attributes."""
-    if "exec" in user and not any(user.get(key) for key in _BEFORE_PLUGIN):
-        user = {**user, **_credentials_of_plugin(user["exec"], cluster, where)}
-        del user["exec"]
+    has_credentials = any(user.get(key) for key in _BEFORE_PLUGIN)
+    if "exec" in user and not has_credentials:
+        user = {**user}
+        plugin = user.pop("exec")
+        user.update(_credentials_of_plugin(plugin, cluster, where))
     content = {
         "clusters": [{"name": "chosen", "cluster": cluster}],
         "users": [{"name": "chosen", "user": user}],
@@ -220,7 +259,8 @@ def _configuration(cluster: _Entry, user: _Entry, where: str) -> Any:
         if "auth-provider" in user:
             what = "the auth provider returned no credentials"
             remedy = "log in again, or check that its server responds"
-        raise ConfigError(f"{where}: {what} ({_one_line(error)}); {remedy}") from error
+        reason = _one_line(error)
+        raise ConfigError(f"{where}: {what} ({reason}); {remedy}") from error
     return configuration
 
 
@@ -228,13 +268,14 @@ def _credentials_of_plugin(plugin: Any, cluster: _Entry, where: str) -> _Entry:
     """Run an exec plugin. Return its credentials as keys of a user."""
     try:
         run: Any = ExecProvider  # it has no annotations
-        status = run(ConfigNode("exec", plugin), "", ConfigNode("cluster", cluster)).run()
+        of_plugin = ConfigNode("exec", plugin)
+        of_cluster = ConfigNode("cluster", cluster)
+        status = run(of_plugin, "", of_cluster).run()
         if "token" in status:
             return {"token": status["token"]}
-        return {
-            "client-certificate-data": _encoded(status["clientCertificateData"]),
-            "client-key-data": _encoded(status["clientKeyData"]),
-        }
+        certificate = _encoded(status["clientCertificateData"])
+        key = _encoded(status["clientKeyData"])
+        return {"client-certificate-data": certificate, "client-key-data": key}
     except Exception as error:
         # On a terminal, the plugin writes its error there, and the package fails to read it.
         reason = "its output is above"
@@ -242,14 +283,16 @@ def _credentials_of_plugin(plugin: Any, cluster: _Entry, where: str) -> _Entry:
             reason = _one_line(error)
         remedy = "run its command by hand"
         if isinstance(plugin, dict) and plugin.get("installHint"):
-            remedy = " ".join(str(plugin["installHint"]).split())
+            words = str(plugin["installHint"]).split()
+            remedy = " ".join(words)
         raise ConfigError(
             f"{where}: the exec plugin returned no credentials ({reason}); {remedy}"
         ) from error
 
 
 def _encoded(pem: str) -> str:
-    return base64.b64encode(pem.encode()).decode()
+    encoded = base64.b64encode(pem.encode())
+    return encoded.decode()
 
 
 def _auth_of(configuration: Any, where: str) -> AuthInfo:
@@ -262,21 +305,25 @@ def _auth_of(configuration: Any, where: str) -> AuthInfo:
         return AuthInfo(authorization)
     files = _certificate_files(configuration)
     try:
-        content = b"\n".join(file.read_bytes() for file in files)
+        contents = [file.read_bytes() for file in files]
     except OSError as error:
+        names = " or ".join(map(str, files))
         raise ConfigError(
-            f"{where}: {' or '.join(map(str, files))} cannot be read ({error.strerror}); make both readable for this user"
+            f"{where}: {names} cannot be read ({error.strerror}); make both readable for this user"
         ) from error
-    return AuthInfo(authorization, content)
+    certificate = b"\n".join(contents)
+    return AuthInfo(authorization, certificate)
 
 
 def _certificate_files(configuration: Any) -> list[Path]:
     """The files of the client certificate and of its key."""
-    return [Path(name) for name in (configuration.cert_file, configuration.key_file) if name]
+    names = (configuration.cert_file, configuration.key_file)
+    return [Path(name) for name in names if name]
 
 
 def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()).removeprefix("Invalid kube-config file. ")
+    words = str(error).split()
+    text = " ".join(words).removeprefix("Invalid kube-config file. ")
     if isinstance(error, ConfigException):
         return text
     return f"{type(error).__name__}: {text}"

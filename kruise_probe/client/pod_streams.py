@@ -65,7 +65,8 @@ class MessageParser:
 
     def _take(self, size: int) -> bytes:
         """Received bytes for the frame. Raises: BlockingIOError, if there are none."""
-        message_bytes = len(self._fragments) + (self._frames.length or 0)
+        frame_bytes = self._frames.length or 0
+        message_bytes = len(self._fragments) + frame_bytes
         if message_bytes > self._max_message_bytes:
             raise WebSocketException(f"a message exceeds {self._max_message_bytes} bytes")
         if not self._received:
@@ -86,7 +87,8 @@ class MessageParser:
                 payload = cast(bytes, frame.data)
                 if frame.opcode >= ABNF.OPCODE_CLOSE:
                     return Message(frame.opcode, payload)
-                if (frame.opcode == ABNF.OPCODE_CONT) != bool(self._opcode):
+                continues = frame.opcode == ABNF.OPCODE_CONT
+                if continues != bool(self._opcode):
                     raise WebSocketException("a fragment is out of order")
                 self._opcode = self._opcode or frame.opcode
                 self._fragments += payload
@@ -115,7 +117,8 @@ class WebSocket:
 
     def send(self, payload: bytes) -> None:
         """Send a binary message."""
-        self._stream.write(encode(ABNF.OPCODE_BINARY, payload))
+        frame = encode(ABNF.OPCODE_BINARY, payload)
+        self._stream.write(frame)
 
     async def receive(self, *, deadline_seconds: float) -> bytes | None:
         """Return the payload of the next message, or None if the stream has ended.
@@ -135,7 +138,8 @@ class WebSocket:
             if message.opcode == ABNF.OPCODE_CLOSE:
                 return None
             if message.opcode == ABNF.OPCODE_PING:
-                self._stream.write(encode(ABNF.OPCODE_PONG, message.payload))
+                pong = encode(ABNF.OPCODE_PONG, message.payload)
+                self._stream.write(pong)
             elif message.opcode != ABNF.OPCODE_PONG:
                 return message.payload
 
@@ -152,11 +156,13 @@ async def open_stream(
     Raises:
         KubeError: the server refuses the stream, or responds with something else than a WebSocket.
     """
-    key = base64.b64encode(secrets.token_bytes(16)).decode()
+    random_bytes = secrets.token_bytes(16)
+    key = base64.b64encode(random_bytes).decode()
+    path = quote(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{subresource}")
+    parameters = urlencode(query, quote_via=quote)
     request = Request(
         "GET",
-        quote(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{subresource}")
-        + f"?{urlencode(query, quote_via=quote)}",
+        f"{path}?{parameters}",
         repeatable=False,  # a command would run twice
         streams=True,
         upgrade="Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -169,7 +175,9 @@ async def open_stream(
     if response.stream is None:
         raise ConnectionFailed(not_opened)
     try:
-        accept = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
+        challenge = f"{key}{_GUID}".encode()
+        digest = hashlib.sha1(challenge).digest()
+        accept = base64.b64encode(digest).decode()
         if response.headers.get("sec-websocket-accept") != accept:
             raise ConnectionFailed(not_opened)
         if response.headers.get("sec-websocket-protocol") != PROTOCOL:
@@ -236,16 +244,22 @@ async def run_command(
 async def _read_output(
     stream: WebSocket, timeout_seconds: float, max_output_bytes: int
 ) -> tuple[int, bytes, bytes]:
-    channels = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
-    stdout, stderr, status = channels.values()
-    while (message := await stream.receive(deadline_seconds=timeout_seconds + 1)) is not None:
+    stdout = bytearray()
+    stderr = bytearray()
+    status = bytearray()
+    channels = {_STDOUT: stdout, _STDERR: stderr, _STATUS: status}
+    deadline_seconds = timeout_seconds + 1
+    while (message := await stream.receive(deadline_seconds=deadline_seconds)) is not None:
         if message and message[0] in channels:
-            channels[message[0]] += message[1:]
-        if len(stdout) + len(stderr) > max_output_bytes:
+            channel = message[0]
+            channels[channel] += message[1:]
+        output_bytes = len(stdout) + len(stderr)
+        if output_bytes > max_output_bytes:
             raise OutputTooLarge
         if len(status) > MAX_ERROR_BYTES:
             raise ConnectionFailed("the status of the command is too long")
-    return _exit_code(bytes(status)), bytes(stdout), bytes(stderr)
+    code = _exit_code(bytes(status))
+    return code, bytes(stdout), bytes(stderr)
 
 
 def _exit_code(encoded: bytes) -> int:
@@ -264,8 +278,11 @@ def _exit_code(encoded: bytes) -> int:
     if status.status == "Success":
         return 0
     for cause in status.details.causes:
-        if cause.reason == "ExitCode" and cause.message.isascii() and cause.message.isdigit():
-            return int(cause.message[:9])
+        if cause.reason != "ExitCode":
+            continue
+        text = cause.message
+        if text.isascii() and text.isdigit():
+            return int(text[:9])
     raise CommandNotStarted(status.message)
 
 
@@ -280,7 +297,8 @@ class ForwardedPort:
         self._stream = stream
 
     def send(self, data: bytes) -> None:
-        self._stream.send(bytes((_DATA,)) + data)
+        channel = bytes((_DATA,))
+        self._stream.send(channel + data)
 
     async def receive(self, *, deadline_seconds: float) -> bytes:
         """Return the next bytes of the pod; empty at their end.
@@ -289,14 +307,17 @@ class ForwardedPort:
             ForwardRefused: the runtime reports an error.
             KubeError: the stream broke.
         """
-        while (
-            message := await self._stream.receive(deadline_seconds=deadline_seconds)
-        ) is not None:
-            if len(message) > 1 and message[0] == _DATA:
+        while True:
+            message = await self._stream.receive(deadline_seconds=deadline_seconds)
+            if message is None:
+                return b""
+            if len(message) < 2:
+                continue
+            if message[0] == _DATA:
                 return message[1:]
-            if len(message) > 1 and message[0] == _ERROR:
-                raise ForwardRefused(message[1 : MAX_ERROR_BYTES + 1].decode(errors="replace"))
-        return b""
+            if message[0] == _ERROR:
+                text = message[1 : MAX_ERROR_BYTES + 1]
+                raise ForwardRefused(text.decode(errors="replace"))
 
 
 @asynccontextmanager

@@ -19,15 +19,15 @@ from typing import Final
 import structlog
 
 from kruise_probe.api.errors import ConnectionFailed
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
 from kruise_probe.client.cluster_config import ClusterConfig
 from kruise_probe.client.connection import HttpConnection
 from kruise_probe.client.dialer import Dialer
 from kruise_probe.client.pool_policy import (
+    Closing,
     GivingUp,
     Growth,
     Turn,
-    Verdict,
     may_be_at_fault,
     turn_of,
 )
@@ -111,12 +111,12 @@ class Pool:
         """
         if not self._users:
             raise ConnectionFailed("the client is not open")
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         self.close_idle(now - IDLE_SECONDS)
         connection = self._take_idle()
-        if connection is None and (self._busy or self._dialing or self._waiters):
-            return await self._wait(request)
         if connection is None:
+            if self._busy or self._dialing or self._waiters:
+                return await self._wait(request)
             connection = await self._dial_alone()
         self._use(connection, streams=request.streams)
         return connection
@@ -129,7 +129,7 @@ class Pool:
         if not connection.streams:
             self._busy -= 1
         if self._users and self._is_good(connection):
-            connection.idle_since = asyncio.get_running_loop().time()
+            connection.idle_since = loop_time()
             self._idle.append(connection)
         else:
             self._close(connection)
@@ -138,26 +138,30 @@ class Pool:
 
     def close_idle(self, since: float) -> None:
         """Close the connections that are idle since this loop time or longer."""
-        while self._idle and self._idle[0].idle_since <= since:
-            self._close(self._idle.popleft())
+        while self._idle:
+            oldest = self._idle[0]
+            if oldest.idle_since > since:
+                return
+            self._idle.popleft()
+            self._close(oldest)
 
     def give_up(self, connection: HttpConnection, request: Request) -> bool:
         """Handle a 5xx response. Return True if the request may succeed on another connection.
 
         The next connection is opened to another address, if the name has several.
         """
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         worked = connection.worked
-        verdict = self._giving_up.verdict(
+        closing = self._giving_up.closing(
             now,
             worked=worked,
             may_be_at_fault=may_be_at_fault(request),
         )
-        if verdict is Verdict.KEEP:
+        if closing is Closing.NONE:
             return False
         connection.close()
         self.dialer.avoid(connection)
-        if verdict is Verdict.CLOSE_OLDER:
+        if closing is Closing.THIS_AND_OLDER:
             for older in self._open:
                 older.retired = True
             self.close_idle(now)
@@ -175,7 +179,8 @@ class Pool:
     # Waiting.
 
     async def _wait(self, request: Request) -> HttpConnection:
-        future: asyncio.Future[HttpConnection] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[HttpConnection] = loop.create_future()
         waiter = _Waiter(
             turn_of(request),
             self._next_round(request.namespace),
@@ -190,35 +195,30 @@ class Pool:
         except asyncio.CancelledError:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            elif future.done() and not future.cancelled() and future.exception() is None:
+            elif _has_result(future):
                 self.release(future.result())
             raise
 
     def _next_round(self, namespace: str) -> int:
         """The first round in which no request of this namespace waits yet."""
-        taken = [waiter.round for waiter in self._waiters if waiter.namespace == namespace]
-        return max([self._round, *taken]) + 1
+        last = self._round
+        for waiter in self._waiters:
+            if waiter.namespace == namespace:
+                last = max(last, waiter.round)
+        return last + 1
 
     def _advance(self) -> None:
         """Give idle connections to the requests that wait, and open connections for the others."""
+        self._give_idle()
         loop = asyncio.get_running_loop()
         now = loop.time() + CLOCK_SLACK_SECONDS
-        for waiter in self._waiters.copy():
-            if waiter.connection.done():
-                continue
-            connection = self._take_idle()
-            if connection is None:
-                break
-            self._waiters.remove(waiter)
-            if waiter.turn is Turn.OTHER:
-                self._round = max(self._round, waiter.round)
-            self._use(connection, streams=waiter.turn is Turn.STREAM)
-            waiter.connection.set_result(connection)
         for waiter in self._waiters:
             if waiter.turn is Turn.OTHER and self._is_full:
                 break
-            is_enough = self._dialing >= len(self._waiters) and waiter.turn is not Turn.LEASE
-            if waiter.dialing or is_enough:
+            if waiter.dialing:
+                continue
+            one_for_each = self._dialing >= len(self._waiters)
+            if one_for_each and waiter.turn is not Turn.LEASE:
                 continue
             may_dial = self._growth.may_dial(
                 now,
@@ -229,12 +229,28 @@ class Pool:
             )
             if may_dial:
                 self._start_dial(waiter)
-        if self._waiters and self._end_of_pause is None and now < self._growth.paused_until:
-            self._end_of_pause = loop.call_at(self._growth.paused_until, self._end_pause)
+        paused_until = self._growth.paused_until
+        if self._waiters and self._end_of_pause is None and now < paused_until:
+            self._end_of_pause = loop.call_at(paused_until, self._end_pause)
+
+    def _give_idle(self) -> None:
+        for waiter in self._waiters.copy():
+            if waiter.connection.done():
+                continue
+            connection = self._take_idle()
+            if connection is None:
+                return
+            self._waiters.remove(waiter)
+            if waiter.turn is Turn.OTHER:
+                self._round = max(self._round, waiter.round)
+            streams = waiter.turn is Turn.STREAM
+            self._use(connection, streams=streams)
+            waiter.connection.set_result(connection)
 
     @property
     def _is_full(self) -> bool:
-        return self._busy + len(self._idle) + self._dialing >= MAX_CONNECTIONS
+        connections = self._busy + len(self._idle) + self._dialing
+        return connections >= MAX_CONNECTIONS
 
     def _end_pause(self) -> None:
         self._end_of_pause = None
@@ -243,14 +259,16 @@ class Pool:
     def _start_dial(self, waiter: _Waiter) -> None:
         waiter.dialing = True
         self._dialing += 1
-        dial = asyncio.create_task(self._dial(waiter), name="dial")
+        dialing = self._dial(waiter)
+        dial = asyncio.create_task(dialing, name="dial")
         self._dials.add(dial)
         dial.add_done_callback(self._dials.discard)
 
     async def _dial(self, waiter: _Waiter) -> None:
         """Open a connection for the first request that waits. `waiter` is the one that caused it."""
         try:
-            self._idle.append(await self._dial_once())
+            connection = await self._dial_once()
+            self._idle.append(connection)
         except Exception as error:  # noqa: BLE001 - raised where a connection is awaited
             waiter.tried = True
             self._handle_failure(error)
@@ -323,8 +341,9 @@ class Pool:
         return None
 
     def _is_good(self, connection: HttpConnection) -> bool:
-        is_current = connection.version == self._credentials.version
-        return is_current and connection.usable and not connection.retired
+        if connection.retired or connection.version != self._credentials.version:
+            return False
+        return connection.usable
 
     def _use(self, connection: HttpConnection, *, streams: bool) -> None:
         connection.streams = streams
@@ -334,3 +353,9 @@ class Pool:
     def _close(self, connection: HttpConnection) -> None:
         self._open.discard(connection)
         connection.close()
+
+
+def _has_result(future: asyncio.Future[HttpConnection]) -> bool:
+    if not future.done() or future.cancelled():
+        return False
+    return future.exception() is None

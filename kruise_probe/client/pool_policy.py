@@ -47,7 +47,9 @@ def turn_of(request: Request) -> Turn:
 
 def may_be_at_fault(request: Request) -> bool:
     """True if a 5xx may come from an admission webhook: of writes, except for those of leases."""
-    return request.method in WRITES and turn_of(request) is not Turn.LEASE
+    if request.method not in WRITES:
+        return False
+    return turn_of(request) is not Turn.LEASE
 
 
 class Growth:
@@ -83,16 +85,18 @@ class Growth:
             return not tried
         if turn is not Turn.OTHER:
             return True
-        return dialing < (1 if self.limited else MAX_DIALS)
+        most = MAX_DIALS
+        if self.limited:
+            most = 1
+        return dialing < most
 
     def failed(self, now: float, began_at: float) -> None:
         """An attempt to open a connection failed. Attempts that began together count once."""
         if began_at <= self._paused_at:
             return
         self._paused_at = now
-        self._pause_seconds = min(
-            max(2 * self._pause_seconds, FIRST_PAUSE_SECONDS), LAST_PAUSE_SECONDS
-        )
+        pause = max(2 * self._pause_seconds, FIRST_PAUSE_SECONDS)
+        self._pause_seconds = min(pause, LAST_PAUSE_SECONDS)
         self.paused_until = now + self._pause_seconds
 
     def succeeded(self) -> None:
@@ -101,12 +105,12 @@ class Growth:
         self._pause_seconds = 0.0
 
 
-class Verdict(Enum):
-    """What happens to a connection that carried a 5xx."""
+class Closing(Enum):
+    """Which connections are closed after a 5xx."""
 
-    KEEP = "keep"
-    CLOSE = "close"
-    CLOSE_OLDER = "close it, and all that were opened before now"
+    NONE = "none"
+    THIS = "the one that carried it"
+    THIS_AND_OLDER = "it, and all that were opened before now"
 
 
 class GivingUp:
@@ -116,8 +120,8 @@ class GivingUp:
         self._not_before = float("-inf")
         self._interval_seconds = GIVE_UP_SECONDS
 
-    def verdict(self, now: float, *, worked: bool, may_be_at_fault: bool) -> Verdict:
-        """Decide about one connection.
+    def closing(self, now: float, *, worked: bool, may_be_at_fault: bool) -> Closing:
+        """Decide after a 5xx on one connection.
 
         Args:
             now: loop time.
@@ -126,12 +130,13 @@ class GivingUp:
         """
         if worked and not may_be_at_fault:
             self._interval_seconds = GIVE_UP_SECONDS
-            return Verdict.CLOSE_OLDER
+            return Closing.THIS_AND_OLDER
         if now < self._not_before:
-            return Verdict.KEEP
+            return Closing.NONE
         if worked:
             self._interval_seconds = GIVE_UP_SECONDS
         self._not_before = now + self._interval_seconds
         if not worked:
-            self._interval_seconds = min(2 * self._interval_seconds, LAST_GIVE_UP_SECONDS)
-        return Verdict.CLOSE
+            doubled = 2 * self._interval_seconds
+            self._interval_seconds = min(doubled, LAST_GIVE_UP_SECONDS)
+        return Closing.THIS

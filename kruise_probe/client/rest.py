@@ -31,6 +31,7 @@ from kruise_probe.api.meta import (
     decode_deep,
     run_steps,
 )
+from kruise_probe.api.times import loop_time
 from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.cluster_config import ClusterConfig
 from kruise_probe.client.connection import ConnectionBroken, TlsRefused
@@ -104,7 +105,11 @@ class RestClient:
         )
         self._uploads = Uploads()
         self._turn = asyncio.Lock()
-        self._tokens = TokenBucket(burst=max(burst, 1), interval_seconds=1.0 / qps) if qps else None
+        self._tokens: TokenBucket | None = None
+        if qps:
+            interval = 1.0 / qps
+            at_once = max(burst, 1)
+            self._tokens = TokenBucket(burst=at_once, interval_seconds=interval)
         self._host = urlsplit(config.server).netloc
 
     async def __aenter__(self) -> Self:
@@ -120,8 +125,10 @@ class RestClient:
 
     async def get(self, resource: Resource[T], key: NamespacedName) -> T:
         """Get one object."""
-        request = Request("GET", resource.path(*key))
-        return await _checked(request, resource.decode, await self.send(request), key)
+        target = resource.path(*key)
+        request = Request("GET", target)
+        response = await self.send(request)
+        return await _checked(request, resource.decode, response, key)
 
     async def list_page(
         self,
@@ -144,10 +151,12 @@ class RestClient:
             resourceVersion="" if continue_token else resource_version,
             fieldSelector=field_selector,
         )
-        request = Request("GET", resource.path(namespace) + query, compressed=True)
-        body = (await self.send(request)).body
+        target = resource.path(namespace) + query
+        request = Request("GET", target, compressed=True)
+        response = await self.send(request)
+        steps = resource.decode_list(response.body)
         try:
-            return await run_steps(resource.decode_list(body))
+            return await run_steps(steps)
         except DECODE_ERRORS as error:
             raise ConnectionFailed(f"{request}: the response is not a list: {error}") from error
 
@@ -177,7 +186,8 @@ class RestClient:
             resourceVersionMatch="NotOlderThan" if send_initial_events else "",
             fieldSelector=field_selector,
         )
-        request = Request("GET", resource.path(namespace) + query, streams=True)
+        target = resource.path(namespace) + query
+        request = Request("GET", target, streams=True)
         response = await self.send(request)
         if response.stream is None:
             raise ConnectionFailed(
@@ -192,7 +202,8 @@ class RestClient:
         """Create the object in `body`. Raises AlreadyExists if the name is taken."""
         target = resource.path(namespace) + self._query
         request = Request("POST", target, body, JSON, repeatable=False)
-        return await _checked(request, resource.decode, await self.send(request))
+        response = await self.send(request)
+        return await _checked(request, resource.decode, response)
 
     async def replace_for_metadata(
         self,
@@ -218,7 +229,8 @@ class RestClient:
             deadline_seconds=deadline_seconds,
         )
         response = await self.send(request)
-        return (await _checked(request, _metadata_decoder.decode, response, key)).metadata
+        updated = await _checked(request, _metadata_decoder.decode, response, key)
+        return updated.metadata
 
     async def patch(
         self,
@@ -232,7 +244,8 @@ class RestClient:
         """Patch the object with a merge patch, which is idempotent."""
         target = resource.path(*key, subresource) + self._query
         request = Request("PATCH", target, body, patch_type)
-        return await _checked(request, resource.decode, await self.send(request), key)
+        response = await self.send(request)
+        return await _checked(request, resource.decode, response, key)
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
         """Delete the object. It may still exist afterwards, with finalizers or for a grace period.
@@ -243,10 +256,12 @@ class RestClient:
         request = Request("DELETE", resource.path(*key))
         if uid:
             options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-            request = request._replace(body=msgspec.json.encode(options), content_type=JSON)
+            body = msgspec.json.encode(options)
+            request = request._replace(body=body, content_type=JSON)
         response = await self.send(request)
         with suppress(*DECODE_ERRORS):
-            if _kind_decoder.decode(response.body).kind == "Status":
+            found = _kind_decoder.decode(response.body)
+            if found.kind == "Status":
                 return
         await _checked(request, _metadata_decoder.decode, response, key)
 
@@ -258,9 +273,12 @@ class RestClient:
         content_type: str = JSON,
     ) -> bytes:
         """Send any request and return the body. `target` is path and query. Only GET is retried after a broken connection."""
-        content_type = content_type if body is not None else ""
-        request = Request(method, target, body, content_type, repeatable=method == "GET")
-        return (await self.send(request)).body
+        if body is None:
+            content_type = ""
+        is_get = method == "GET"
+        request = Request(method, target, body, content_type, repeatable=is_get)
+        response = await self.send(request)
+        return response.body
 
     async def send(self, request: Request) -> Response:
         """Send `request`, with retries within its deadline, and return the successful response.
@@ -275,7 +293,7 @@ class RestClient:
         """
         if self._uploads.slow:
             await self._uploads.until_sent(request)
-        deadline = asyncio.get_running_loop().time() + request.deadline_seconds
+        deadline = loop_time() + request.deadline_seconds
         try:
             async with asyncio.timeout_at(deadline) as timeout:
                 if request.body is None or len(request.body) < LARGE_BYTES:
@@ -295,7 +313,8 @@ class RestClient:
         while True:
             if self._tokens is not None:
                 async with self._turn:  # A caller that gives up while it waits takes no token.
-                    await asyncio.sleep(self._tokens.wait_seconds(time()))
+                    wait = self._tokens.wait_seconds(time())
+                    await asyncio.sleep(wait)
                     self._tokens.take(time())
             version = credentials.version
             authorization = credentials.authorization()
@@ -373,7 +392,8 @@ async def _checked(
     A proxy or gateway may respond with 200 and a body of its own.
     """
     try:
-        found = await run_steps(decode_deep(decode, response.body))
+        steps = decode_deep(decode, response.body)
+        found = await run_steps(steps)
         if not found.resource_version or key not in (None, found.key):
             raise msgspec.ValidationError(
                 f"it is {found.key} with resourceVersion {found.resource_version!r}"
@@ -386,4 +406,7 @@ async def _checked(
 def _query(**parameters: str) -> str:
     """Return `?a=b&c=d` of the non-empty parameters."""
     present = {name: value for name, value in parameters.items() if value}
-    return "?" + urlencode(present, quote_via=quote) if present else ""
+    if not present:
+        return ""
+    query = urlencode(present, quote_via=quote)
+    return f"?{query}"

@@ -30,9 +30,10 @@ async def wait_or_raise(
     response: Response, request: Request, *, retries: int, left_seconds: float
 ) -> None:
     """Wait until an error response may be retried. Raises ApiError if it may not."""
-    if response.elsewhere and request.repeatable and "retry-after" not in response.headers:
+    header = response.headers.get("retry-after")
+    if response.elsewhere and request.repeatable and header is None:
         return
-    retry_after = parse_retry_after(response.headers.get("retry-after"))
+    retry_after = parse_retry_after(header)
     wait = wait_before_retry(
         response.status,
         retry_after,
@@ -51,8 +52,10 @@ def _api_error(response: Response, request: Request, retry_after: float | None) 
         status = _status_decoder.decode(response.body)
     except DECODE_ERRORS:
         start = response.body[:400].decode(errors="replace")
-        one_line = " ".join(start.split())
-        status = Status(message=one_line[:200] or None)
+        words = start.split()
+        one_line = " ".join(words)
+        message = one_line[:200] or None
+        status = Status(message=message)
     return error_of(response.status, status, request=str(request), retry_after_seconds=retry_after)
 
 
@@ -60,7 +63,8 @@ def parse_retry_after(header: str | None) -> float | None:
     """Parse the seconds of `Retry-After`; None if absent, or something else, as in client-go."""
     if not header or not header.isdecimal():
         return None
-    return float(header[:9])
+    digits = header[:9]
+    return float(digits)
 
 
 def wait_before_retry(
@@ -80,11 +84,14 @@ def wait_before_retry(
         left_seconds: time left until the request's deadline; a longer wait is not started.
         chance: a random number in [0, 1), for jitter.
     """
-    if status not in (429, 503) or retry_after is None or retries >= MAX_RETRIES:
+    if status not in (429, 503) or retry_after is None:
+        return None
+    if retries >= MAX_RETRIES:
         return None
     wait = retry_after
     if retry_after < 1:
-        wait = max(retry_after, MIN_RETRY_SECONDS * 2**retries)
+        least = MIN_RETRY_SECONDS * 2**retries
+        wait = max(retry_after, least)
     wait *= 1 + RETRY_AFTER_JITTER * chance
     if wait >= left_seconds:
         return None

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from kruise_probe.api.errors import ConnectionFailed, NoResponse
-from kruise_probe.api.times import utc_now
+from kruise_probe.api.times import loop_time, utc_now
 from kruise_probe.client.cluster_config import ClusterConfig
 from kruise_probe.client.connection import (
     HttpConnection,
@@ -49,10 +49,12 @@ class ResponseStream:
             async with asyncio.timeout(deadline_seconds):
                 return await self._connection.read_chunk()
         except TimeoutError as error:
-            self._pool.lost(self._connection, asyncio.get_running_loop().time())
+            now = loop_time()
+            self._pool.lost(self._connection, now)
             raise NoResponse(f"{self._request}: no data for {deadline_seconds:g} s") from error
         except ConnectionFailed as error:
-            error.args = (f"{self._request}: {error}",)
+            text = f"{self._request}: {error}"
+            error.args = (text,)
             raise
 
     def write(self, data: bytes) -> None:
@@ -125,12 +127,13 @@ class Transport:
         pool = self._pool
         data = self._encode(request, authorization)
         connection = await pool.acquire(request)
-        sent_at = asyncio.get_running_loop().time()
+        sent_at = loop_time()
         response: Response | None = None
         try:
             if self._before_send is not None and request.method in WRITES:
                 self._before_send()
-            connection.send(data, upgrade=bool(request.upgrade))
+            is_upgrade = bool(request.upgrade)
+            connection.send(data, upgrade=is_upgrade)
             if request.on_sent is not None:
                 request.on_sent(connection)
             response = await self._read(connection, request)
@@ -145,28 +148,32 @@ class Transport:
 
     async def _read(self, connection: HttpConnection, request: Request) -> Response:
         header = await connection.read_header()
-        if "date" in header.headers:
-            self._date = header.headers["date"]
-            self._date_at = asyncio.get_running_loop().time()
-        if request.streams and header.status in (200, SWITCHING_PROTOCOLS):
+        status = header.status
+        headers = header.headers
+        if "date" in headers:
+            self._date = headers["date"]
+            self._date_at = loop_time()
+        if request.streams and status in (200, SWITCHING_PROTOCOLS):
             connection.worked = True
             stream = ResponseStream(connection, self._pool, request)
-            return Response(header.status, stream=stream, headers=header.headers)
+            return Response(status, stream=stream, headers=headers)
         body = await connection.read_body(compressed=request.compressed)
-        response = Response(header.status, body, headers=header.headers)
-        if header.status >= 500:
-            return response._replace(elsewhere=self._pool.give_up(connection, request))
-        connection.worked = True
-        if header.status == 401:
+        elsewhere = False
+        if status >= 500:
+            elsewhere = self._pool.give_up(connection, request)
+        else:
+            connection.worked = True
+        if status == 401:
             connection.close()
-        return response
+        return Response(status, body, headers=headers, elsewhere=elsewhere)
 
     def server_now(self) -> datetime:
         """The server's time by the newest Date header, to a second; the local time without one."""
         with suppress(ValueError):
-            passed = asyncio.get_running_loop().time() - self._date_at
-            date = parsedate_to_datetime(self._date).astimezone(UTC)
-            return date + timedelta(seconds=passed)
+            passed = loop_time() - self._date_at
+            date = parsedate_to_datetime(self._date)
+            since = timedelta(seconds=passed)
+            return date.astimezone(UTC) + since
         return utc_now()
 
     def _encode(self, request: Request, authorization: str | None) -> bytes:
@@ -184,19 +191,24 @@ class Transport:
             raise ConnectionFailed(
                 "the bearer token has characters that are invalid in a header; replace the token"
             )
-        accept = METADATA_ONLY if request.metadata_only else "application/json"
-        fields = {
-            "Host": dialer.host_header,
-            "Accept": "*/*" if request.upgrade else accept,  # streams of pods are not JSON
-            "Accept-Encoding": "gzip" if request.compressed else "",
-            "Content-Type": request.content_type,
-            "Authorization": authorization or "",
-            "Content-Length": str(len(request.body or b"")) if request.method in WRITES else "",
-        }
-        lines = "".join([f"{name}: {value}\r\n" for name, value in fields.items() if value])
-        proxy = dialer.proxy_authorization if dialer.tls is None else ""
-        head = (
-            f"{request.method} {dialer.target_prefix}{request.target} HTTP/1.1\r\n"
-            f"{lines}{self._identity}{proxy}{request.upgrade}\r\n"
-        )
-        return head.encode("ascii") + (request.body or b"")
+        accept = "application/json"
+        if request.upgrade:
+            accept = "*/*"  # streams of pods are not JSON
+        elif request.metadata_only:
+            accept = METADATA_ONLY
+        body = request.body or b""
+        lines = f"Host: {dialer.host_header}\r\nAccept: {accept}\r\n"
+        if request.compressed:
+            lines += "Accept-Encoding: gzip\r\n"
+        if request.content_type:
+            lines += f"Content-Type: {request.content_type}\r\n"
+        if authorization:
+            lines += f"Authorization: {authorization}\r\n"
+        if request.method in WRITES:
+            lines += f"Content-Length: {len(body)}\r\n"
+        lines += self._identity
+        if dialer.tls is None:
+            lines += dialer.proxy_authorization
+        target = f"{dialer.target_prefix}{request.target}"
+        head = f"{request.method} {target} HTTP/1.1\r\n{lines}{request.upgrade}\r\n"
+        return head.encode("ascii") + body

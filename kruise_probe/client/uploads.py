@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from kruise_probe.api.times import loop_time
 from kruise_probe.client.connection import HttpConnection
 from kruise_probe.client.request import WRITES, Request
 
@@ -41,8 +42,10 @@ def seconds_left(unsent: int, *, size: int, seconds: float, passed: float) -> fl
         seconds: deadline without progress.
         passed: seconds since the write began.
     """
-    beyond_the_peer = 0.0 if unsent else size / SLOW_BYTES_PER_SECOND
-    return min(seconds + beyond_the_peer, MAX_WRITE_SECONDS - passed)
+    left = MAX_WRITE_SECONDS - passed
+    if not unsent:
+        seconds += size / SLOW_BYTES_PER_SECOND  # beyond the peer
+    return min(seconds, left)
 
 
 class Uploads:
@@ -67,7 +70,8 @@ class Uploads:
 
     async def until_sent(self, request: Request) -> None:
         """Let an event wait for the slow writes that are in flight now. On a busy API server some always are."""
-        if request.method not in WRITES or "/events" not in request.target:
+        is_event = request.method in WRITES and "/events" in request.target
+        if not is_event:
             return
         ahead = set(self.slow)
         while ahead & self.slow:
@@ -98,10 +102,11 @@ class _Upload:
 
     def __init__(self, uploads: Uploads, request: Request, timeout: asyncio.Timeout) -> None:
         self._uploads = uploads
-        self._size = len(request.body or b"")
+        body = request.body or b""
+        self._size = len(body)
         self._timeout = timeout
         self._seconds = request.deadline_seconds
-        self._began_at = asyncio.get_running_loop().time()
+        self._began_at = loop_time()
         self._unsent = self._size
         self._received = 0
         self._next_look: asyncio.TimerHandle | None = None
@@ -129,14 +134,15 @@ class _Upload:
         self._uploads.add(self, self._size)
         unsent = connection.unsent_bytes()
         received = connection.received_bytes
-        if unsent < self._unsent or received > self._received:
+        has_progress = unsent < self._unsent or received > self._received
+        if has_progress:
             self._unsent = unsent
             self._received = received
             self._extend()
         self._schedule_look(connection)
 
     def _extend(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         left = seconds_left(
             self._unsent,
             size=self._size,

@@ -70,11 +70,13 @@ class WatchStream(Generic[T]):
             self._events_in_a_row = 0
             await asyncio.sleep(0)
         while not self._lines:
-            self._split(await self._stream.read_chunk(deadline_seconds=READ_DEADLINE_SECONDS))
+            chunk = await self._stream.read_chunk(deadline_seconds=READ_DEADLINE_SECONDS)
+            self._split(chunk)
         self._events_in_a_row += 1
         try:
             line = self._lines.popleft()
-            return await run_steps(decode_event(self._resource, line, self._request))
+            steps = decode_event(self._resource, line, self._request)
+            return await run_steps(steps)
         except DECODE_ERRORS as error:
             raise ConnectionFailed(
                 f"{self._request}: the server sent an invalid watch event: {error}"
@@ -92,10 +94,13 @@ class WatchStream(Generic[T]):
         self._incomplete += head
         if len(self._incomplete) > MAX_BODY_BYTES:
             raise ConnectionFailed(f"{self._request}: an event exceeds {MAX_BODY_BYTES} bytes")
-        if newline:
-            *lines, tail = rest.split(b"\n")
-            self._lines.extend(filter(None, (bytes(self._incomplete), *lines)))
-            self._incomplete = bytearray(tail)
+        if not newline:
+            return
+        first = bytes(self._incomplete)
+        *lines, tail = rest.split(b"\n")
+        not_empty = filter(None, (first, *lines))
+        self._lines.extend(not_empty)
+        self._incomplete = bytearray(tail)
 
 
 def decode_event(
@@ -112,17 +117,20 @@ def decode_event(
     event = yield from decode_deep(_event_decoder.decode, line)
     kind = _TYPES.get(event.type)
     if kind is EventType.BOOKMARK:
-        meta = _bookmark_decoder.decode(event.object).metadata
-        ends = meta.annotations.get(INITIAL_EVENTS_END) == "true"
-        return WatchEvent(kind, None, meta.resource_version, initial_events_end=ends)
+        bookmark = _bookmark_decoder.decode(event.object)
+        ends = bookmark.metadata.annotations.get(INITIAL_EVENTS_END) == "true"
+        version = bookmark.resource_version
+        return WatchEvent(kind, None, version, initial_events_end=ends)
     if kind is None:
         if event.type != "ERROR":
             raise msgspec.ValidationError(f"unknown event type {event.type!r}")
         status = _status_decoder.decode(event.object)
-        raise error_of(status.code or 500, status, request=str(request))
+        code = status.code or 500
+        raise error_of(code, status, request=str(request))
     try:
         decoded = resource.decode(event.object)
     except DECODE_ERRORS as error:
         broken = yield from undecodable_of(event.object, error)
-        return WatchEvent(kind, None, broken.resource_version, undecodable=broken)
+        version = broken.resource_version
+        return WatchEvent(kind, None, version, undecodable=broken)
     return WatchEvent(kind, decoded, decoded.resource_version)

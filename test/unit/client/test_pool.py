@@ -13,7 +13,7 @@ from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.client.cluster_config import ClusterConfig
 from kruise_probe.client.connection import HttpConnection
 from kruise_probe.client.pool import Pool
-from kruise_probe.client.pool_policy import MAX_DIALS, GivingUp, Growth, Turn, Verdict
+from kruise_probe.client.pool_policy import MAX_DIALS, Closing, GivingUp, Growth, Turn
 from kruise_probe.client.request import Request
 
 LEASE = Request("PATCH", "/apis/coordination.k8s.io/v1/namespaces/n/leases/l")
@@ -209,16 +209,16 @@ def test_when_a_request_may_open_a_connection(
 def test_a_tenant_causes_one_new_connection_a_second_and_all_servers_fewer() -> None:
     tenant = GivingUp()
     outage = GivingUp()
-    verdicts = [tenant.verdict(at / 10, worked=True, may_be_at_fault=True) for at in range(31)]
-    assert verdicts.count(Verdict.CLOSE) == 4
-    assert outage.verdict(0.0, worked=True, may_be_at_fault=False) is Verdict.CLOSE_OLDER
+    decisions = [tenant.closing(at / 10, worked=True, may_be_at_fault=True) for at in range(31)]
+    assert decisions.count(Closing.THIS) == 4
+    assert outage.closing(0.0, worked=True, may_be_at_fault=False) is Closing.THIS_AND_OLDER
     closed_at = [
         at
         for at in range(100)
-        if outage.verdict(float(at), worked=False, may_be_at_fault=False) is Verdict.CLOSE
+        if outage.closing(float(at), worked=False, may_be_at_fault=False) is Closing.THIS
     ]
     assert closed_at == [0, 1, 3, 7, 15, 31, 47, 63, 79, 95]
-    assert outage.verdict(99.0, worked=True, may_be_at_fault=False) is Verdict.CLOSE_OLDER
+    assert outage.closing(99.0, worked=True, may_be_at_fault=False) is Closing.THIS_AND_OLDER
 
 
 @cases(
