@@ -58,7 +58,8 @@ class ReservedKeys(NamedTuple):
         domain, slash, _ = key.partition("/")
         if not slash or domain in self.exceptions:
             return False
-        return f".{domain}".endswith(tuple(f".{reserved}" for reserved in self.domains))
+        with_dot = f".{domain}"
+        return any(with_dot.endswith(f".{reserved}") for reserved in self.domains)
 
     def error(self, remedy: str) -> str:
         """Return an error message, which follows the key."""

@@ -198,7 +198,8 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all three"
     root = ctx.find_root().command
-    script = kind(root, {}, "kruise-probe", COMPLETE_VARIABLE).source()
+    shell_completion = kind(root, {}, "kruise-probe", COMPLETE_VARIABLE)
+    script = shell_completion.source()
     # click's script for fish cuts descriptions at the first comma.
     click.echo(script.replace('string split "," $completion', 'string split -m 1 "," $completion'))
 

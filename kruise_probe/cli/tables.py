@@ -193,12 +193,14 @@ def _message(pod: PodView, result: ResultView, why: str) -> str:
 
 def _by_cause(problems: Iterable[ProblemView]) -> list[list[ProblemView]]:
     """The problems of each cause."""
-    groups: dict[tuple[str, ...], list[ProblemView]] = {}
+    groups: dict[tuple[str, str, str], list[ProblemView]] = {}
     for problem in problems:
-        key: tuple[str, ...] = (problem.severity, problem.reason)
+        cause = ""
         if problem.link != "result":
-            key += (_cause(problem),)
-        groups.setdefault(key, []).append(problem)
+            cause = _cause(problem)
+        key = (problem.severity, problem.reason, cause)
+        group = groups.setdefault(key, [])
+        group.append(problem)
     return list(groups.values())
 
 
@@ -208,12 +210,15 @@ def problem_lines(problems: Sequence[ProblemView], terminal: Terminal) -> Iterat
     for group in groups[:MAX_PROBLEMS]:
         first = group[0]
         severity = Cell(f"{first.severity}: ", first.severity)
-        yield from terminal.paragraph(severity, _heading(group), "  ")
-        if first.message and len(set(map(_cause, group))) == 1:
+        heading = _heading(group)
+        yield from terminal.paragraph(severity, heading, "  ")
+        causes = {_cause(problem) for problem in group}
+        if first.message and len(causes) == 1:
             yield from terminal.paragraph(Cell(""), first.message, "    ")
         yield from remedy_lines(first.remedy, terminal, "    ")
-    if len(groups) > MAX_PROBLEMS:
-        yield f"  and {len(groups) - MAX_PROBLEMS} more: -o json shows all of them"
+    more = len(groups) - MAX_PROBLEMS
+    if more > 0:
+        yield f"  and {more} more: -o json shows all of them"
 
 
 _VARYING: Final = re.compile(r"\b[0-9][0-9a-z.]*s\b")
@@ -223,8 +228,15 @@ _WORD: Final = re.compile(r"[\w.-]+")
 
 @lru_cache(maxsize=16384)
 def _cause(problem: ProblemView) -> str:
+    """Its message, or else its remedy, without what differs between pods: durations, and the name of the pod."""
+
+    def without_pod(word: re.Match[str]) -> str:
+        if word[0] == problem.pod:
+            return ""
+        return word[0]
+
     text = _VARYING.sub("", problem.message or problem.remedy)
-    return _WORD.sub(lambda word: "" if word[0] == problem.pod else word[0], text)
+    return _WORD.sub(without_pod, text)
 
 
 def _heading(group: Sequence[ProblemView]) -> str:
@@ -238,9 +250,12 @@ def _heading(group: Sequence[ProblemView]) -> str:
             probes[problem.probe] = None
     text = group[0].reason
     if pods:
-        text += f"  {', '.join(list(pods)[:MAX_NAMES])}"
+        names = ", ".join(list(pods)[:MAX_NAMES])
+        text += f"  {names}"
     if len(pods) > MAX_NAMES:
-        text += f" and {plural(len(pods) - MAX_NAMES, 'more pod')}"
+        more = plural(len(pods) - MAX_NAMES, "more pod")
+        text += f" and {more}"
     if probes:
-        text += f" ({', '.join(probes)})"
+        names = ", ".join(probes)
+        text += f" ({names})"
     return text

@@ -97,7 +97,8 @@ def _urgency(marker: MarkerView) -> str:
 
 def _screen_head(view: StatusView, terminal: Terminal) -> Iterator[str]:
     markers = plural(len(view.markers), "marker")
-    header = f"{view.time}  {markers}, {counts_text(view.counts)}"
+    counts = counts_text(view.counts)
+    header = f"{view.time}  {markers}, {counts}"
     yield from terminal.paragraph(Cell(""), header)
     yield from note_lines(view.notes, terminal)
     yield ""

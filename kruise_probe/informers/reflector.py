@@ -13,7 +13,6 @@ in ten seconds.
 """
 
 import asyncio
-import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -36,6 +35,7 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.meta import EventType, KubeObject, ListPage, WatchEvent
 from kruise_probe.api.times import loop_time
+from kruise_probe.informers.attempts import Backoff, Outage
 from kruise_probe.informers.replica import Replica, is_older
 
 T = TypeVar("T", bound=KubeObject)
@@ -62,14 +62,6 @@ SERVER_ERRORS: Final = 3
 """After this many 5xx responses without an event in between, the version is dropped.
 After an etcd restore, or behind a server that lags permanently, "too large resource version" never ends.
 Some servers send it only after accepting the watch."""
-
-SLOW_RESPONSE_SECONDS: Final = 5.0
-"""An attempt without a response for this long is an outage."""
-
-FIRST_INTERVAL_SECONDS: Final = 1.6
-LAST_INTERVAL_SECONDS: Final = 30.0
-HEALTHY_SECONDS: Final = 60.0
-"""An attempt that lasted this long resets the backoff."""
 
 _UNRELATED_TO_VERSION = (Unauthorized, Forbidden, TooManyRequests, ServerError)
 """Errors that do not show whether the requested version is still valid."""
@@ -127,60 +119,6 @@ class _SilentWatch(NoResponse):
     """
 
 
-class Backoff:
-    """Doubles the interval after each attempt shorter than it, from 0.8-1.6 s up to 15-30 s."""
-
-    def __init__(self) -> None:
-        self._interval_seconds = FIRST_INTERVAL_SECONDS
-
-    def delay_after(self, lasted_seconds: float) -> float:
-        """Return the seconds to wait after an attempt of this duration; 0.0 is no wait."""
-        if lasted_seconds >= HEALTHY_SECONDS:
-            self._interval_seconds = FIRST_INTERVAL_SECONDS
-            return 0.0
-        interval_seconds = self._interval_seconds * random.uniform(0.5, 1.0)
-        if lasted_seconds >= interval_seconds:
-            return 0.0
-        self._interval_seconds = min(LAST_INTERVAL_SECONDS, 2 * self._interval_seconds)
-        return interval_seconds - lasted_seconds
-
-
-class _Outage:
-    """Whether the server responds. In an outage it does not, or only with 429 or 5xx."""
-
-    def __init__(self) -> None:
-        self._waiting_since: float | None = None
-        """None if the server has responded, and -inf once an attempt ended without a response."""
-        self._ended_at = -math.inf
-
-    def begin_attempt(self) -> None:
-        if self._waiting_since is None:
-            self._waiting_since = loop_time()
-
-    def end_attempt(self, error: Exception | None) -> None:
-        is_refusal = isinstance(error, ApiError)
-        if is_refusal and not isinstance(error, ServerError | TooManyRequests):
-            self.record_response()
-        elif self._waiting_since is not None:
-            self._waiting_since = -math.inf
-
-    def record_response(self) -> None:
-        if self._waiting_since is None:
-            return
-        if self._lasts():
-            self._ended_at = loop_time()
-        self._waiting_since = None
-
-    def seconds_since(self) -> float:
-        if self._lasts():
-            return 0.0
-        return loop_time() - self._ended_at
-
-    def _lasts(self) -> bool:
-        since = self._waiting_since
-        return since is not None and loop_time() - since >= SLOW_RESPONSE_SECONDS
-
-
 class Reflector(Generic[T]):
     """Keeps `replica` current. `run` ends only by cancellation, and does not clear the replica.
 
@@ -213,7 +151,7 @@ class Reflector(Generic[T]):
         self._events = 0
         self._listed_at = 0.0
         self._active_at: float | None = None
-        self._outage = _Outage()
+        self._outage = Outage()
 
     def seconds_since_activity(self) -> float:
         """Return the seconds since the server last sent data, or since `run` began; 0.0 before that."""
@@ -244,7 +182,8 @@ class Reflector(Generic[T]):
                 # The server responds, but the version has expired. The new list need not wait for a backoff
                 # that an outage caused. It only keeps its interval to the last list.
                 started_at = min(started_at, self._listed_at)
-            backoff = self._backoff.delay_after(loop_time() - started_at)
+            lasted_seconds = loop_time() - started_at
+            backoff = self._backoff.delay_after(lasted_seconds)
             delay_seconds = max(backoff, retry_after_seconds(error))
             self._log_end(error, retry_seconds=round(delay_seconds, 3))
             await asyncio.sleep(delay_seconds)
@@ -376,7 +315,8 @@ class Reflector(Generic[T]):
             timeout_seconds=timeout_seconds,
             send_initial_events=streamed,
         )
-        await stack.enter_async_context(asyncio.timeout(timeout_seconds + WATCH_GRACE_SECONDS))
+        limit = asyncio.timeout(timeout_seconds + WATCH_GRACE_SECONDS)
+        await stack.enter_async_context(limit)
         try:
             return await stack.enter_async_context(watch)
         except ApiError as error:

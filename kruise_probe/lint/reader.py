@@ -338,33 +338,42 @@ def _plain(text: str) -> Plain:
 
 def _syntax_problem(error: yaml.YAMLError, text: str) -> tuple[int, str, Rule]:
     """The offset of a syntax error, a message with what to do, and the rule. If a template's expression precedes it, the file is a template."""
-    problem = str(getattr(error, "problem", "") or error)
-    context = str(getattr(error, "context", "") or "")
-    is_tab = _TAB in problem
-    mark = getattr(error, "problem_mark", None)
-    if context.startswith("while scanning a") and not is_tab:
-        mark = getattr(error, "context_mark", None) or mark
+    problem = str(error)
+    context = ""
     offset = 0
-    if mark:
-        offset = min(mark.index, len(text))
-    end = _line_end(text, offset)
-    if template := _TEMPLATE.search(text, 0, end):
+    if isinstance(error, yaml.MarkedYAMLError):
+        problem = error.problem or problem
+        context = error.context or ""
+        offset = _offset_of(error, text)
+    end = text.find("\n", offset)
+    if end < 0:
+        end = len(text)
+    template = _TEMPLATE.search(text, 0, end)
+    if template is not None:
         return template.start(1), _OPEN_TEMPLATE, Rule.TEMPLATE
     start = text.rfind("\n", 0, offset) + 1
     indent = text[start : offset + 1]
-    if is_tab or (indent.isspace() and "\t" in indent):
+    has_tab = indent.isspace() and "\t" in indent
+    if has_tab or _TAB in problem:
         return offset, "a tab indents this line; indent with spaces", Rule.SYNTAX
     if problem.startswith("mapping values are not allowed"):
         offset, message = _unexpected_colon(text, start, offset)
         return offset, message, Rule.SYNTAX
     if context.startswith("while parsing"):
         problem = f"{problem} {context}"
-    return offset, f"not valid YAML: {problem}; {_remedy(problem)}", Rule.SYNTAX
+    remedy = _remedy(problem)
+    return offset, f"not valid YAML: {problem}; {remedy}", Rule.SYNTAX
 
 
-def _line_end(text: str, offset: int) -> int:
-    end = text.find("\n", offset)
-    return len(text) if end < 0 else end
+def _offset_of(error: yaml.MarkedYAMLError, text: str) -> int:
+    """Where the error is: of a scalar that does not end, its begin."""
+    mark = error.problem_mark
+    is_tab = _TAB in (error.problem or "")
+    if (error.context or "").startswith("while scanning a") and not is_tab:
+        mark = error.context_mark or mark
+    if mark is None:
+        return 0
+    return min(mark.index, len(text))
 
 
 def _remedy(problem: str) -> str:

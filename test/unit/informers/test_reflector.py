@@ -25,7 +25,7 @@ from kruise_probe.api.errors import (
     Unauthorized,
 )
 from kruise_probe.api.meta import ApiObject, ListPage, NamespacedName
-from kruise_probe.informers.reflector import LAST_INTERVAL_SECONDS, Backoff
+from kruise_probe.informers.attempts import LAST_INTERVAL_SECONDS, Backoff
 from kruise_probe.informers.shared_informer import SharedInformer
 
 Source = FakeSource[ApiObject]
