@@ -218,7 +218,8 @@ class RoleGroups:
                 self._form(role, claim)
             member = self._member(pod, claim, results)
             self._join(role, member, pod.uid, claim)
-            roles[claim.name] = self._role(role, pod, claim)
+            group = self._groups[role]
+            roles[claim.name] = self._role(role, group, pod, claim)
         return roles
 
     def _form(self, role: RoleId, claim: Claim) -> None:
@@ -335,10 +336,10 @@ class RoleGroups:
     def _role(
         self,
         role: RoleId,
+        group: _Group,
         pod: Pod,
         claim: Claim,
     ) -> Role:
-        group = self._groups[role]
         member = group.members[pod.uid]
         if group.holder != pod.uid:
             return Role(holds=False, moves=member.ours)
