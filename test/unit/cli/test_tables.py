@@ -171,7 +171,7 @@ def test_commands_of_a_remedy_survive_copying(width: int) -> None:
     lines = list(status_lines(view, Terminal(width), wide=False))
     at = next(number for number, line in enumerate(lines) if line.startswith("    -> check"))
     commands = [each for each in lines[at:] if each.startswith("       kubectl ")]
-    assert [len(each.split()) for each in commands] == [5, 6], "each on a line of its own"
+    assert [len(each.split()) for each in commands] == [5, 7], "each on a line of its own"
     assert max(map(cells, lines[: at + 2])) <= width
     watched = screen_text(view, Terminal(width, 40), Scroll(), wide=False).splitlines()
     assert max(map(cells, watched)) <= width
