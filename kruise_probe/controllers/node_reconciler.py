@@ -27,7 +27,9 @@ from kruise_probe.controllers.budget import fit_steps
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.own_reads import OwnReads
 from kruise_probe.controllers.plan import plan_steps
+from kruise_probe.controllers.spec_pacer import SpecPacer
 from kruise_probe.controllers.state import State, WrittenSpec
+from kruise_probe.workqueue.controller import Result
 from kruise_probe.workqueue.slices import Slices
 
 _probes_left_out: Final = Gauge(
@@ -57,15 +59,20 @@ class NodeReconciler:
         self._slices = Slices()
         self._left_out = Counter[str]()
         """Probes of all nodes that a limit leaves out, by reason."""
+        self._pacer = SpecPacer()
 
-    async def reconcile(self, name: str) -> None:
+    async def reconcile(self, name: str) -> Result | None:
         state = self._state
         node = state.node(name)
         stored = state.node_pod_probe(name)
         if node is None or node.is_virtual:
             await self._delete(stored)
             self._record(name, None)
-            return
+            self._pacer.forget(name)
+            return None
+        wait = self._pacer.wait_seconds(name)
+        if wait:
+            return Result(wait, finished=False)
         current: tuple[PodProbe, ...] = ()
         owners: tuple[OwnerReference, ...] | None = None
         if stored is not None:
@@ -79,6 +86,10 @@ class NodeReconciler:
             if wanted != current:
                 written = written._replace(sent=known.sent, stored=known.stored)
         else:
+            self._pacer.record_size(name, sum(len(entry.probes) for entry in wanted))
+            wait = self._pacer.wait_seconds(name)
+            if wait:
+                return Result(wait, finished=False)
             try:
                 kept = await self._write(node, stored, wanted, owners)
             except KubeError as error:
@@ -91,6 +102,7 @@ class NodeReconciler:
         self._record(name, written)
         if self._own_reads is not None:
             await self._own_reads.create_missing(node)
+        return None
 
     async def _decide(
         self,
@@ -136,10 +148,11 @@ class NodeReconciler:
         owners: tuple[OwnerReference, ...] | None,
     ) -> tuple[PodProbe, ...]:
         """Create or patch the NodePodProbe; return the entries that the server has stored."""
-        if stored is None:
-            response = await self._create(node, wanted)
-        else:
-            response = await self._patch(stored, wanted, owners)
+        with self._pacer.writing(node.name):
+            if stored is None:
+                response = await self._create(node, wanted)
+            else:
+                response = await self._patch(stored, wanted, owners)
         self._state.informers.node_pod_probes.record_write(response)
         return response.spec.pod_probes
 

@@ -12,7 +12,7 @@ from support.builders import (
 from support.cases import cases
 from support.fake_api import Write, refusing
 from support.metrics import counted
-from support.running_manager import settle
+from support.running_manager import running_manager, settle
 from support.scene import Scene, scene
 from support.wire import Json
 
@@ -225,6 +225,36 @@ async def test_1000_pods_on_250_nodes_cause_no_conflict() -> None:
     assert api.count("Pod", since=before) == {"Pod/status": 1000}
     probes = [probe for node in nodes for each in entries(api, node) for probe in each["probes"]]
     assert {each["probe"]["periodSeconds"] for each in probes} == {3}
+
+
+async def test_a_nodepodprobe_is_left_alone_for_as_long_as_its_write_took(api: Scene) -> None:
+    """A busy API server has time for others, and the newest spec is written in the end."""
+    async with api.running():
+        api.latency_seconds["NodePodProbe"] = 0.9
+        before = len(api.writes)
+        for number in range(90):
+            patch = {"status": {"podIP": f"127.9.9.{number}"}}
+            await api.change(PODS, "web-0", patch, seconds=0.2)
+        assert 9 <= api.count("NodePodProbe", since=before).total() <= 11, "18 s, 1.8 s for each"
+        await settle()
+        assert entries(api)[0]["IP"] == "127.9.9.89"
+
+
+async def test_two_large_specs_are_written_at_a_time_and_delay_no_small_one(api: Scene) -> None:
+    """Twelve at once would exceed their deadline on a busy API server."""
+    for number in range(4):
+        probes = [probe_wire(f"p{n}", condition=f"c/{number}-{n}") for n in range(32)]
+        api.put_marker(*probes, name=f"many-{number}")
+    for number in range(5):
+        api.put_node(f"large-{number}", *[f"pod-{number}-{n}" for n in range(8)])
+    api.latency_seconds["NodePodProbe"] = 4.0
+    async with running_manager(api):
+        for seconds, written in ((3, 2), (4.5, 4), (4.5, 5)):
+            await settle(seconds)
+            names = {each.body["metadata"]["name"] for each in api.writes if each.verb == "create"}
+            large = {name for name in names if name.startswith("large-")}
+            assert len(large) == written
+            assert "node-1" in names
 
 
 @cases("end", deleted=None, becomes_virtual={"labels": {"type": "virtual-kubelet"}})
