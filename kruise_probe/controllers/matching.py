@@ -43,7 +43,7 @@ class LabelSet:
 
     def __init__(self, labels: Mapping[str, str], live: list[CompiledMarker]) -> None:
         self.labels: Final = labels
-        self.pods: Final[dict[str, Pod]] = {}
+        self.pods: dict[str, Pod] = {}
         self.live: Final = live
         self.considered: Considered = first_markers(live)
 
@@ -73,7 +73,7 @@ class _Namespace:
         self._sets_with = Buckets[_Item, LabelSet]()
         self._by_anchor = Buckets[_Item | None, CompiledMarker]()
         """Live markers; under None are those whose selector requires no value."""
-        self.deleting: Final[dict[NamespacedName, CompiledMarker]] = {}
+        self.deleting: dict[NamespacedName, CompiledMarker] = {}
         self.size = 0
         """Number of markers."""
         for pod in pods():
@@ -193,7 +193,7 @@ class Matching:
     def __init__(self, pods_in: Callable[[str], Iterable[Pod]]) -> None:
         self._pods_in = pods_in
         self._namespaces: dict[str, _Namespace] = {}
-        self.markers: Final[dict[NamespacedName, CompiledMarker]] = {}
+        self.markers: dict[NamespacedName, CompiledMarker] = {}
 
     def considered_of(self, pod: Pod) -> Considered:
         """The markers that are considered for `pod`: one tuple for all pods of a label set, until a marker changes."""

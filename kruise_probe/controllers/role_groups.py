@@ -105,7 +105,7 @@ class _Group:
 
     def __init__(self) -> None:
         self.has_epochs = False
-        self.members: Final[dict[str, Member]] = {}
+        self.members: dict[str, Member] = {}
         self.holder = ""
         self.carrier: ObjectReference | None = None
         self.waiting: NamespacedName | None = None
@@ -138,9 +138,9 @@ class RoleGroups:
         self._look = look
         self._refusal_of = refusal_of
         self._enqueue = enqueue
-        self.markers: Final[set[NamespacedName]] = set()
+        self.markers: set[NamespacedName] = set()
         """Those with exclusive probes."""
-        self.of_pod: Final[Buckets[str, RoleId]] = Buckets()
+        self.of_pod = Buckets[str, RoleId]()
         """By uid, the roles that the pod may hold."""
         self._groups: dict[RoleId, _Group] = {}
         self._of_probe = Buckets[tuple[str, str], RoleId]()
