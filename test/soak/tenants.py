@@ -2,9 +2,15 @@
 
     python -m soak.tenants KUBECONFIG RUN SHARE
 
-Their pods and nodes are hollow. It first creates bystanders and prints a line. After a line of input all attacks begin, until the
-input ends. When each attack has been made once, it prints another line, and at the end how often each was repeated. Then it removes
-its objects. A SHARE of 1.0 is the size that was seen to stop a manager.
+Their pods and nodes are hollow. The program first creates all objects, then prints a line. After a line of input all attacks begin,
+until the input ends. When each attack has been made once, it prints another line, and at the end how often each was repeated. Then it
+removes its objects. A SHARE of 1.0 is the size that was seen to stop a manager.
+
+Each tenant is a user of the group RUN, which the test allows everything. So API priority and fairness apply to the tenants, as to those
+of a real cluster; an administrator is exempt. Objects are created as fast as the API server allows. The attacks together send at most
+`REQUESTS_PER_SECOND`, because the test measures the manager and the daemons, and an API server with two cores stores about a hundred
+small objects a second. Most of the load is what the manager makes of these requests: the edit of a marker with 32 probes on 1,200
+pods writes twelve NodePodProbes of up to 1 MiB.
 """
 
 import asyncio
@@ -12,8 +18,9 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -41,6 +48,7 @@ from kruise_probe.api.errors import (
     TooManyRequests,
 )
 from kruise_probe.api.times import format_time, utc_now
+from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.config import load_config
 from kruise_probe.client.request import Request
 from kruise_probe.client.rest import RestClient
@@ -50,27 +58,47 @@ BYSTANDERS = 5000
 PODS_OF_A_NODE = 100
 IN_FLIGHT = 6
 """Requests of all tenants: the API server serves others too."""
+REQUESTS_PER_SECOND = 30
+"""Of all tenants while they attack."""
 PACE_SECONDS = 0.25
 """Between two requests of an attack."""
 REPORT_SECONDS = 60.0
 CONFLICT_SECONDS = 11.0
 PATIENCE_SECONDS = 900.0
-"""For all attacks to begin, and for the removal of all objects. It only ends a test that would hang."""
+"""For all objects to be created, for all attacks to begin, and for the removal. It only ends a test that would hang."""
+PLACED = 0.0
+"""The first value of each attack: its objects exist."""
 
 HELD = "example.com/theirs"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
-class _FewAtOnce(RestClient):
-    """Has at most IN_FLIGHT requests in flight."""
+class _Pace:
+    """What all tenants send together: at most IN_FLIGHT requests at once and, once limited, REQUESTS_PER_SECOND, first come first."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self) -> None:
+        self.is_limited = False
         self._few = asyncio.Semaphore(IN_FLIGHT)
+        self._turn = asyncio.Lock()
+        self._tokens = TokenBucket(burst=1, interval_seconds=1 / REQUESTS_PER_SECOND)
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        if self.is_limited:
+            async with self._turn:
+                await asyncio.sleep(self._tokens.take(asyncio.get_running_loop().time()))
+        async with self._few:
+            yield
+
+
+class _PacedClient(RestClient):
+    def __init__(self, pace: _Pace, **options: Any) -> None:
+        super().__init__(**options)
+        self._pace = pace
 
     async def send(self, request: Request) -> Response:
-        async with self._few:
+        async with self._pace.kept():
             return await super().send(request)
 
 
@@ -79,12 +107,14 @@ class Tenant(Hollow):
 
     Attributes:
         changes: how often its attack was made.
-        has_attacked: since the first time.
+        wanted, made: how many objects it was to create, and has.
+        has_placed, has_attacked: since its objects exist, and since its first attack.
     """
 
     def __init__(self, api: Target, namespace: str, share: float) -> None:
         super().__init__(api, namespace)
-        self.changes = 0
+        self.changes = self.wanted = self.made = 0
+        self.has_placed = asyncio.Event()
         self.has_attacked = asyncio.Event()
         self._share = share
         self._nodes = 0
@@ -112,26 +142,31 @@ class Tenant(Hollow):
         """Create nodes and pods, `on` a node. Return how many pods there are."""
         pods = self.scaled(pods)
         self._nodes = -(-pods // on)
-        await self.change_all(self.add_node(node) for node in self.nodes)
-        await self.change_all(
+        await self.create_all(self.add_node(node) for node in self.nodes)
+        await self.create_all(
             self.add_pod(number, node=self.node(number // on)) for number in range(pods)
         )
         return pods
 
-    async def change(self, work: Coroutine[Any, Any, object]) -> None:
-        """An overloaded server may refuse it, or an earlier step."""
+    def __str__(self) -> str:
+        return f"{self.namespace} has made {self.made} of {self.wanted} objects and {self.changes} attacks"
+
+    async def change(self, work: Coroutine[Any, Any, object]) -> bool:
+        """Whether it was made. An overloaded server may refuse it, or an earlier step."""
         with contextlib.suppress(
             ConnectionFailed, TooManyRequests, ServerError, NotFound, Conflict
         ):
             await work
+            return True
+        return False
 
-    async def change_all(self, work: Iterable[Coroutine[Any, Any, object]]) -> None:
-        await run_concurrently(self.change(one) for one in work)
+    async def create_all(self, work: Iterable[Coroutine[Any, Any, object]]) -> None:
+        all_work = list(work)
+        self.wanted += len(all_work)
+        await run_concurrently(self._create(one) for one in all_work)
 
-    async def pause(self, seconds: float = PACE_SECONDS) -> None:
-        self.changes += 1
-        self.has_attacked.set()
-        await asyncio.sleep(seconds)
+    async def _create(self, work: Coroutine[Any, Any, object]) -> None:
+        self.made += await self.change(work)
 
     async def relabel(self, number: int, labels: Json) -> None:
         await self.api.merge(
@@ -159,11 +194,14 @@ class Tenant(Hollow):
     def _result(self, pod: str, name: str) -> tuple[str, str]:
         return ("Succeeded" if self._is_good else "Failed"), "reported"
 
-    async def remove(self) -> None:
+    async def remove_all(self) -> None:
+        await self.change(self._remove())
+
+    async def _remove(self) -> None:
         """Markers must not wait for a finalizer that nobody removes."""
         markers = marker_path("", self.namespace).rstrip("/")
         found = (await self.api.get(markers))["items"]
-        await self.change_all(self._free(marker["metadata"]["name"]) for marker in found)
+        await run_concurrently(self.change(self._free(each["metadata"]["name"])) for each in found)
         gone = [markers, pod_path("", self.namespace).rstrip("/")]
         for node in self.nodes:
             gone += [f"/api/v1/nodes/{node}", node_pod_probe_path(node)]
@@ -175,20 +213,30 @@ class Tenant(Hollow):
         await self.api.merge(path, {"metadata": {"finalizers": None}})
 
 
-Attack = Callable[[Tenant], Coroutine[Any, Any, None]]
+Attack = Callable[[Tenant], AsyncGenerator[float]]
+"""Creates its objects and yields PLACED, then yields after each attack the seconds until the next one."""
 
 
-async def many_probes(tenant: Tenant) -> None:
+async def bystanders(tenant: Tenant) -> AsyncGenerator[float]:
+    """Pods of a template with one probe. They attack nobody."""
+    await tenant.place(BYSTANDERS)
+    await tenant.create_all([tenant.add_marker()])
+    yield PLACED
+    tenant.has_attacked.set()
+
+
+async def many_probes(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 1: 64 markers of 32 probes; every edit concerns all pods of the tenant."""
     await tenant.place(1200)
-    await tenant.change_all(
+    await tenant.create_all(
         tenant.add_marker(*small_probes(number, 32), name=f"m{number}") for number in range(64)
     )
+    yield PLACED
     await tenant.report(flips=False)
     for turn in count(1):
         number = turn % 4
         await tenant.change(tenant.edit_marker(*small_probes(number, 32, turn), name=f"m{number}"))
-        await tenant.pause(20)
+        yield 20
 
 
 def small_probes(number: int, probes: int, turn: int = 0) -> list[Json]:
@@ -200,40 +248,43 @@ def small_probes(number: int, probes: int, turn: int = 0) -> list[Json]:
     return made
 
 
-async def held_markers(tenant: Tenant) -> None:
+async def held_markers(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 2: the tenant's own finalizer holds markers that are being deleted, while pods change."""
     pods = await tenant.place(180, on=60)
     names = [f"m{number}" for number in range(tenant.scaled(1500))]
-    await tenant.change_all(tenant.add_held_marker(name) for name in names)
+    await tenant.create_all(tenant.add_held_marker(name) for name in names)
+    yield PLACED
     for turn in count(1):
         await tenant.change(tenant.relabel(turn % pods, {"turn": f"{turn}"}))
-        await tenant.pause()
+        yield PACE_SECONDS
 
 
-async def live_markers(tenant: Tenant) -> None:
+async def live_markers(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 3: 1,200 markers select each pod, and 60 of them are deleted and created again."""
     await tenant.place(200, on=50)
     markers = tenant.scaled(1200)
-    await tenant.change_all(
+    await tenant.create_all(
         tenant.add_marker(*small_probes(number, 1), name=f"m{number}") for number in range(markers)
     )
+    yield PLACED
     while True:
         await tenant.report()
         for number in range(min(60, markers)):
             await tenant.change(tenant.remove_marker(f"m{number}"))
-        await tenant.pause(20)
+        yield 20
         for number in range(min(60, markers)):
             await tenant.change(tenant.add_marker(*small_probes(number, 1), name=f"m{number}"))
-        await tenant.pause(20)
+        yield 20
 
 
-async def edits_of_a_large_marker(tenant: Tenant) -> None:
+async def edits_of_a_large_marker(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 4: each edit has other words and labels, 39 KiB in all."""
     await tenant.place(1)
-    await tenant.change(tenant.add_marker(*large_probes(0)))
+    await tenant.create_all([tenant.add_marker(*large_probes(0))])
+    yield PLACED
     for turn in count(1):
         await tenant.change(tenant.edit_marker(*large_probes(turn)))
-        await tenant.pause()
+        yield PACE_SECONDS
 
 
 def large_probes(turn: int) -> list[Json]:
@@ -252,10 +303,11 @@ def large_probes(turn: int) -> list[Json]:
     return probes
 
 
-async def pods_with_many_ports(tenant: Tenant) -> None:
+async def pods_with_many_ports(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 4: pods that are deleted leave their ports in no cache."""
     await tenant.place(1)
-    await tenant.change(tenant.add_marker())
+    await tenant.create_all([tenant.add_marker()])
+    yield PLACED
     collection = pod_path("", tenant.namespace).rstrip("/")
     for turn in count(1):
         body = pod_object(
@@ -269,23 +321,24 @@ async def pods_with_many_ports(tenant: Tenant) -> None:
         ]
         await tenant.change(tenant.api.create(collection, body))
         await tenant.change(tenant.remove_pod(pod_name(turn)))
-        await tenant.pause()
+        yield PACE_SECONDS
 
 
-async def updates_that_change_nothing(tenant: Tenant) -> None:
+async def updates_that_change_nothing(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 5: an annotation that nobody reads."""
     pods = await tenant.place(100)
-    await tenant.change_all(
+    await tenant.create_all(
         tenant.add_marker(*small_probes(number, 1), name=f"m{number}") for number in range(5)
     )
+    yield PLACED
     for turn in count(1):
         path = pod_path(pod_name(turn % pods), tenant.namespace)
         annotations = {"example.com/turn": f"{turn}"}
         await tenant.change(tenant.api.merge(path, {"metadata": {"annotations": annotations}}))
-        await tenant.pause(PACE_SECONDS / 5)
+        yield PACE_SECONDS / 5
 
 
-async def refused_patches(tenant: Tenant) -> None:
+async def refused_patches(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 6: a policy of the cluster refuses the marks of all pods."""
     name = f"refuse-{tenant.namespace}"
     rule = {
@@ -306,40 +359,45 @@ async def refused_patches(tenant: Tenant) -> None:
         "matchResources": {"namespaceSelector": of_tenant},
     }
     metadata = {"name": name}
-    await tenant.change(tenant.api.create(POLICIES, {"metadata": metadata, "spec": spec}))
+    made = ((POLICIES, spec), (BINDINGS, binding))
     try:
-        await tenant.change(tenant.api.create(BINDINGS, {"metadata": metadata, "spec": binding}))
+        await tenant.create_all(
+            tenant.api.create(path, {"metadata": metadata, "spec": one}) for path, one in made
+        )
         await tenant.place(1000)
-        await tenant.change(tenant.add_marker())
+        await tenant.create_all([tenant.add_marker()])
+        yield PLACED
         while True:
             await tenant.report()
-            await tenant.pause(REPORT_SECONDS)
+            yield REPORT_SECONDS
     finally:
         await tenant.change(tenant.api.delete(f"{BINDINGS}/{name}"))
         await tenant.change(tenant.api.delete(f"{POLICIES}/{name}"))
 
 
-async def labels_of_two_owners(tenant: Tenant) -> None:
+async def labels_of_two_owners(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 7: the tenant writes the label of its own marker every 11 s, which is an event each time."""
     pods = await tenant.place(200)
-    await tenant.change(tenant.add_marker())
+    await tenant.create_all([tenant.add_marker()])
+    yield PLACED
     await tenant.report(flips=False)
     for turn in count(1):
         for number in range(pods):
             await tenant.change(tenant.relabel(number, {LABEL: f"theirs-{turn}"}))
-        await tenant.pause(CONFLICT_SECONDS)
+        yield CONFLICT_SECONDS
 
 
-async def markers_beyond_the_keys_of_a_pod(tenant: Tenant) -> None:
+async def markers_beyond_the_keys_of_a_pod(tenant: Tenant) -> AsyncGenerator[float]:
     """Rows 11 and the limits: each marker has 100 keys, and some are left out. Their labels are renamed."""
     await tenant.place(20)
-    await tenant.change_all(
+    await tenant.create_all(
         tenant.add_marker(*many_keys(number, 0), name=f"m{number}") for number in range(14)
     )
+    yield PLACED
     for turn in count(1):
         number = turn % 14
         await tenant.change(tenant.edit_marker(*many_keys(number, turn), name=f"m{number}"))
-        await tenant.pause()
+        yield PACE_SECONDS
 
 
 def many_keys(number: int, turn: int) -> list[Json]:
@@ -371,23 +429,23 @@ class Tenants:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def line(self) -> str:
-        assert self._process.stdout is not None
-        return (await self._process.stdout.readline()).decode().strip()
+    async def expect(self, line: str) -> None:
+        """Wait for a line. The program has the deadline: its last line then says who is late, and what they have."""
+        assert await self._line() == line
 
     async def attack(self) -> None:
         self._input.write(b"attack\n")
         await self._input.drain()
 
-    async def until_all_attacked(self) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            assert await self.line() == "attacked"
-
     async def end(self) -> dict[str, int]:
         """End the attacks. Return how often each was made."""
         self._input.close()
-        changes: dict[str, int] = json.loads(await self.line())
+        changes: dict[str, int] = json.loads(await self._line())
         return changes
+
+    async def _line(self) -> str:
+        assert self._process.stdout is not None
+        return (await self._process.stdout.readline()).decode().strip()
 
     @property
     def _input(self) -> asyncio.StreamWriter:
@@ -397,7 +455,7 @@ class Tenants:
 
 @asynccontextmanager
 async def tenants(kubeconfig: str, run: str, share: float) -> AsyncIterator[Tenants]:
-    """The bystanders are there. Waits at the end until all objects are removed."""
+    """All objects of the tenants exist. Waits at the end until they are removed."""
     arguments = ("-m", "soak.tenants", kubeconfig, run, str(share))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -408,7 +466,7 @@ async def tenants(kubeconfig: str, run: str, share: float) -> AsyncIterator[Tena
     )
     try:
         started = Tenants(process)
-        assert await started.line() == "bystanders"
+        await started.expect("placed")
         yield started
     finally:
         assert process.stdin is not None
@@ -425,46 +483,67 @@ def say(line: str) -> None:
 async def _main(kubeconfig: str, run: str, share: float) -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     config = load_config(kubeconfig)
-    async with _FewAtOnce(config=config, field_manager="tenant", user_agent="tenant") as client:
-        api = Target(client)
-        bystanders = Tenant(api, f"{run}-bystanders", share)
-        attackers = {
-            attack: Tenant(api, f"{run}-{attack.__name__.replace('_', '-')}", share)
-            for attack in ROWS
-        }
-        everybody = [bystanders, *attackers.values()]
+    pace = _Pace()
+    async with AsyncExitStack() as stack:
+        attackers: dict[Tenant, Attack] = {}
+        for attack in (bystanders, *ROWS):
+            namespace = f"{run}-{attack.__name__.replace('_', '-')}"
+            client = _PacedClient(
+                pace,
+                config=replace(config, as_user=namespace, as_groups=(run,)),
+                field_manager="tenant",
+                user_agent="tenant",
+            )
+            await stack.enter_async_context(client)
+            attackers[Tenant(Target(client), namespace, share)] = attack
         try:
-            await bystanders.start()
-            await bystanders.place(BYSTANDERS)
-            await bystanders.change(bystanders.add_marker())
-            say("bystanders")
-            await asyncio.to_thread(sys.stdin.readline)
-            await _attack(attackers)
-            changes = {each.namespace: each.changes for each in attackers.values()}
-            say(json.dumps(changes))
+            await _attack(attackers, pace)
         finally:
-            await run_concurrently(each.change(each.remove()) for each in everybody)
+            pace.is_limited = False
+            await run_concurrently(each.remove_all() for each in attackers)
 
 
-async def _attack(attackers: dict[Attack, Tenant]) -> None:
+async def _attack(attackers: dict[Tenant, Attack], pace: _Pace) -> None:
     """Until the input ends."""
+    begin = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_begin(attack, tenant)) for attack, tenant in attackers.items()]
-        tasks.append(group.create_task(_say_when_attacked(attackers.values())))
+        tasks = [
+            group.create_task(_repeat(attack, tenant, begin))
+            for tenant, attack in attackers.items()
+        ]
+        await _say_after("placed", {tenant: tenant.has_placed for tenant in attackers})
+        await asyncio.to_thread(sys.stdin.readline)
+        pace.is_limited = True
+        begin.set()
+        await _say_after("attacked", {tenant: tenant.has_attacked for tenant in attackers})
         await asyncio.to_thread(sys.stdin.read)
         for task in tasks:
             task.cancel()
+    say(json.dumps({tenant.namespace: tenant.changes for tenant in attackers}))
 
 
-async def _say_when_attacked(tenants: Iterable[Tenant]) -> None:
-    for tenant in tenants:
-        await tenant.has_attacked.wait()
-    say("attacked")
+async def _say_after(line: str, events: dict[Tenant, asyncio.Event]) -> None:
+    """Print the line after all events, or who is late."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            for event in events.values():
+                await event.wait()
+    except TimeoutError:
+        late = [str(tenant) for tenant, event in events.items() if not event.is_set()]
+        line = f"not {line} within {PATIENCE_SECONDS:g} s: {'; '.join(late)}"
+    say(line)
 
 
-async def _begin(attack: Attack, tenant: Tenant) -> None:
+async def _repeat(attack: Attack, tenant: Tenant, begin: asyncio.Event) -> None:
     await tenant.start()
-    await attack(tenant)
+    async with aclosing(attack(tenant)) as steps:
+        assert await anext(steps) == PLACED
+        tenant.has_placed.set()
+        await begin.wait()
+        async for seconds in steps:
+            tenant.changes += 1
+            tenant.has_attacked.set()
+            await asyncio.sleep(seconds)
 
 
 if __name__ == "__main__":
