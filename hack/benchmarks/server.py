@@ -51,7 +51,10 @@ RESULT: Final[Json] = {
 AS_WRITTEN: Final = """
 import sys
 import msgspec
-from kruise_probe.api.node_pod_probe import NodePodProbeSpec, NodePodProbeStatus
+try:
+    from kruise_probe.api.node_pod_probe import NodePodProbeSpec, NodePodProbeStatus
+except ModuleNotFoundError:  # an earlier revision
+    from kruise_probe.api.v1alpha1 import NodePodProbeSpec, NodePodProbeStatus
 parts = tuple[NodePodProbeSpec, NodePodProbeStatus, NodePodProbeStatus]
 written = msgspec.json.decode(sys.stdin.buffer.read(), type=parts)
 sys.stdout.buffer.write(msgspec.json.encode(written))
