@@ -115,7 +115,7 @@ def _standing_of(
     claim: Claim,
     state: str,
 ) -> Standing:
-    """How a pod with our marks stands."""
+    """Whether a pod may have the role, by the state of its probe."""
     if pod.paused or claim.paused:
         return Standing.PAUSED
     if pod.deleting or pod.mirror or state == ProbeState.FAILED:

@@ -106,7 +106,7 @@ def tune_garbage_collector() -> None:
 class LongRuns:
     """Freezes the objects that a long run of the collector has left, so that no later run scans them again.
 
-    With 150,000 pods, a run over all objects is a step of 0.25 s. Frozen objects are freed as soon as nothing refers to
+    With 20,000 pods, a run over all objects takes 0.11 s. Frozen objects are freed as soon as nothing refers to
     them; only cycles among them would stay.
     """
 

@@ -104,10 +104,12 @@ async def attacked_webhook(cluster: EmbeddedCluster, *flags: str) -> AsyncIterat
 
 @asynccontextmanager
 async def attacked_daemon(cluster: EmbeddedCluster, *flags: str) -> AsyncIterator[AttackedProgram]:
-    """A daemon of a node without pods; it has one port."""
+    """A daemon that renews its Lease every 3 s, as it has an entry, of a pod that is not there. It has one port."""
     name = node_name(0)
-    await cluster.hollow.add_node_pod_probe(name)
-    async with cluster.daemon(name, ScriptedRuntime(), *flags) as program:
+    entry = {"name": "m#p", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
+    await cluster.hollow.add_node_pod_probe(name, [entry])
+    renewal = "--lease-renew-interval=3s"
+    async with cluster.daemon(name, ScriptedRuntime(), renewal, *flags) as program:
         await program.ready()
         yield AttackedProgram(
             cluster, program, f"kruise-probe-{name}", port_of(program, "/metrics")
