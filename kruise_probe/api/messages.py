@@ -98,6 +98,12 @@ def says_enough(body: bytes | bytearray) -> bool:
     return len(body) >= enough or _TITLE.search(body) is not None
 
 
+def code_of(message: str) -> str:
+    """The code with which a message begins, as `ExecStuck: …`. Other messages may begin with any text."""
+    code, _, _ = message.partition(":")
+    return code
+
+
 def searched_part(message: str, *, failed: bool) -> str:
     """What part of an output the message is, if it is as long as one that was cut; empty for a whole output."""
     if len(message.encode()) < MAX_MESSAGE_BYTES - _CUT_BYTES:

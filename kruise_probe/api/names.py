@@ -46,6 +46,8 @@ EVENT_UNKNOWN: Final = "KruiseProbeUnknown"
 
 REASON_DAEMON_STALE: Final = "ProbeDaemonStale"
 REASON_NOT_HOLDER: Final = "NotHolder"
+CODE_WAITING_FOR_POD: Final = "WaitingForPod"
+"""Begins the message of a condition with REASON_NOT_HOLDER, if its pod is the holder and must wait for another pod's write."""
 REASON_PROBE_REMOVED: Final = "ProbeRemoved"
 REASON_PAUSED: Final = "ProbePaused"
 REASON_WAITING_FOR_MANAGER: Final = "WaitingForManager"

@@ -216,12 +216,9 @@ def _condition(
     if why is not None:
         reason = why.reason
         message = why.message
-    elif role is not None and status == "True":
-        if role.waits:
-            reason = REASON_NOT_HOLDER
-            message = role.waits
-        elif not role.holds:
-            reason = REASON_NOT_HOLDER
+    elif status == "True" and role is not None and role.is_withheld:
+        reason = REASON_NOT_HOLDER
+        message = role.waiting_message or message
     probe_time = None
     probed_at = parse_time(state.last_probe_time)
     if probed_at is not None:  # a malformed time would make the patch invalid

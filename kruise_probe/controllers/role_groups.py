@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from prometheus_client import Gauge, Histogram
 
 from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.names import CODE_WAITING_FOR_POD
 from kruise_probe.api.node_pod_probe import PodProbeStatus
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import loop_time
@@ -33,7 +34,6 @@ from kruise_probe.controllers.node_index import StatusChange
 from kruise_probe.controllers.role_fence import RoleFence
 from kruise_probe.controllers.roles import (
     MAX_GROUP,
-    WAITING_FOR_POD,
     Member,
     Role,
     Standing,
@@ -344,28 +344,28 @@ class RoleGroups:
         if group.holder != pod.uid:
             return Role(holds=False, moves=member.ours)
         group.waiting = None
-        waits = ""
+        waiting_message = ""
         is_unsettled = False
         for other in self._pods_of(role, claim):
             if other.uid == pod.uid:
                 continue
             if carried(other, claim):
                 group.waiting = pod.key
-                waits = waits or self._why_waiting(role, other, claim)
+                waiting_message = waiting_message or self._waiting_message(role, other, claim)
             elif self._fence.is_unsettled(other):
                 group.waiting = pod.key
                 is_unsettled = True
         if member.carries:
-            waits = ""
+            waiting_message = ""
         return Role(
             holds=True,
             may_set=group.waiting is None,
-            waits=waits,
+            waiting_message=waiting_message,
             moves=not group.is_carrier(pod),
             is_unsettled=is_unsettled,
         )
 
-    def _why_waiting(
+    def _waiting_message(
         self,
         role: RoleId,
         other: Pod,
@@ -378,7 +378,7 @@ class RoleGroups:
         if not why:
             return ""
         marks = role_text(claim)
-        return f"{WAITING_FOR_POD}{other.name} to lose {marks}: {why}"
+        return f"{CODE_WAITING_FOR_POD}: waiting for pod {other.name} to lose {marks}: {why}"
 
     def wake_waiting(self, pod: Pod) -> None:
         """A write of `pod` failed: enqueue the holders that wait for it, so that they say so."""

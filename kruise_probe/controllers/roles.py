@@ -26,9 +26,6 @@ from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import Wanted
 
-WAITING_FOR_POD: Final = "waiting for pod "
-"""How the message of a holder begins that cannot be set."""
-
 MAX_GROUP: Final = 500
 """Maximum pods of a group. The role of a larger one stays where it is."""
 
@@ -149,16 +146,21 @@ class Role(NamedTuple):
     Attributes:
         holds: it is the holder; any other pod loses the marks of Succeeded.
         may_set: no other pod of the group carries them, so they may be written.
-        waits: why they may not, if that lasts: `waiting for pod …`; else empty.
+        waiting_message: why they may not, if that lasts: `WaitingForPod: …`; else empty.
         moves: the next write moves the role, which is a change of state.
         is_unsettled: an earlier write may still make another pod carry them; no event tells when that is over.
     """
 
     holds: bool
     may_set: bool = False
-    waits: str = ""
+    waiting_message: str = ""
     moves: bool = False
     is_unsettled: bool = False
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether another pod holds the role, or keeps its holder from the marks for long."""
+        return not self.holds or bool(self.waiting_message)
 
 
 Roles = Mapping[str, Role]

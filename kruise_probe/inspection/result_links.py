@@ -4,8 +4,8 @@ from datetime import timedelta
 from typing import Final
 
 from kruise_probe.api.extraction import FromMessage
-from kruise_probe.api.messages import searched_part
-from kruise_probe.api.names import REASON_DAEMON_STALE, REASON_NOT_HOLDER
+from kruise_probe.api.messages import code_of, searched_part
+from kruise_probe.api.names import CODE_WAITING_FOR_POD, REASON_DAEMON_STALE, REASON_NOT_HOLDER
 from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.probe import MAX_SECONDS, Probe
 from kruise_probe.api.problems import shorten
@@ -21,7 +21,7 @@ from kruise_probe.controllers.conditions import (
 )
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER, INVALID_SPEC
-from kruise_probe.controllers.roles import WAITING_FOR_POD, role_text
+from kruise_probe.controllers.roles import role_text
 from kruise_probe.hints.commands import (
     command_problem,
     failure_hint,
@@ -222,8 +222,8 @@ def _role(context: ProbeContext) -> Found | None:
     condition = pod.condition(claim.condition_type)
     if condition is not None and condition.reason == REASON_NOT_HOLDER:
         message = condition.message or ""
-        if message.startswith(WAITING_FOR_POD):
-            return Found(message, REASON_NOT_HOLDER)
+        if code_of(message) == CODE_WAITING_FOR_POD:
+            return Found(message, CODE_WAITING_FOR_POD)
     names = listed(holders)
     role = role_text(claim)
     return Found(f"pod {names} holds the role {role}")

@@ -119,7 +119,9 @@ async def test_the_new_holder_waits_for_a_clear_that_fails(db: Database, error: 
         assert db.condition(pod="web-1")[0] == "True"
         if isinstance(error, Forbidden):
             message = db.conditions("web-1")[C]["message"]
-            assert message == "waiting for pod web-0 to lose role=primary: 403 policy x"
+            assert (
+                message == "WaitingForPod: waiting for pod web-0 to lose role=primary: 403 policy x"
+            )
             assert db.says()[1] == "PodNotMarked"
         await db.recover()
         assert db.roles() == ["replica", "primary", "replica"]
@@ -211,7 +213,7 @@ async def test_a_label_set_by_hand_takes_no_role_and_is_removed(db: Database) ->
         await db.say(web_2="Succeeded", seconds=30)
         assert db.roles() == ["replica", "primary", "replica"]
         message = db.conditions("web-2")[C]["message"]
-        assert message == "waiting for pod web-1 to lose role=primary: it is paused"
+        assert message == "WaitingForPod: waiting for pod web-1 to lose role=primary: it is paused"
         await db.relabel("web-1", role=None)
         assert db.primaries() == ["web-2"]
 

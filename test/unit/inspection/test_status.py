@@ -216,7 +216,7 @@ def test_a_role_has_one_line_with_its_holder_and_the_pods_that_are_held_off() ->
     ]
     probe = probe_wire(policies=policies) | {"exclusive": {}}
     off = condition_wire("example.com/healthy", reason="NotHolder")
-    waits = {**off, "message": "waiting for pod web-1 to lose role=primary: 403 no"}
+    waits = {**off, "message": "WaitingForPod: waiting for pod web-1 to lose role=primary: 403 no"}
     pods = [
         healthy_pod("web-0", labels={"app": "web", "role": "replica"}, conditions=[off]),
         healthy_pod("web-1", labels={"app": "web", "role": "primary"}),
@@ -238,7 +238,7 @@ def test_a_role_has_one_line_with_its_holder_and_the_pods_that_are_held_off() ->
         "role=primary",
         waits["message"],
     ]
-    assert [trace.reason for trace in traces] == ["", "", "NotHolder"]
+    assert [trace.reason for trace in traces] == ["", "", "WaitingForPod"]
 
 
 @cases("probe text", **TABLE["handlers"])
