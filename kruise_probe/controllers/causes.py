@@ -6,6 +6,7 @@ state is Failed.
 
 from typing import Final
 
+from kruise_probe.api.messages import code_of
 from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ProbeState
@@ -42,7 +43,7 @@ def verdict_of(state: ContainerProbeState | None) -> tuple[bool, str]:
     if state is None:
         return False, ""
     message = state.message or ""
-    cause, _, _ = message.partition(":")
+    cause = code_of(message)
     if state.state == ProbeState.SUCCEEDED:
         return True, ""
     if state.state == ProbeState.FAILED:

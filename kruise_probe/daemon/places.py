@@ -368,6 +368,6 @@ class Places:
         if whose == OTHERS:
             advice = words.node_advice
         return (
-            f"{words.reason}: no {words.lacking} to run the {words.attempt}; {attempts} of {whose} hold {held} of the "
+            f"no {words.lacking} to run the {words.attempt}; {attempts} of {whose} hold {held} of the "
             f"{pool.count} {words.unit} that this node has for them, and the rest is kept for other pods; {advice}"
         )

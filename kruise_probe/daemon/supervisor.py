@@ -16,6 +16,7 @@ from typing import Any, Final
 import structlog
 from prometheus_client import REGISTRY
 
+from kruise_probe.api.messages import code_of
 from kruise_probe.api.names import (
     EVENT_FAILED,
     EVENT_SUCCEEDED,
@@ -29,10 +30,11 @@ from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.adoption import SILENCE_SLACK_SECONDS, Handover
+from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.desired import DesiredProbe, desired_probes
 from kruise_probe.daemon.heartbeat import RENEW_SECONDS, Heartbeat
 from kruise_probe.daemon.metrics import ProbeCollector
-from kruise_probe.daemon.probers.prober import has_completed
+from kruise_probe.daemon.probers.prober import Reason
 from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime
 from kruise_probe.daemon.status import recorded_in
@@ -89,7 +91,7 @@ async def run_supervisor(
         node_name=node_name,
         message_sync_seconds=message_sync_seconds,
         refresh_seconds=refresh_seconds,
-        on_transition=partial(_record_transition, recorder),
+        on_transition=partial(_record_transition, recorder, context.containers),
         on_write=heartbeat.record_status_write,
     )
     async with asyncio.TaskGroup() as events:
@@ -134,12 +136,17 @@ async def _renew_lease(heartbeat: Heartbeat, informer: SharedInformer[NodePodPro
 
 
 def _record_transition(
-    recorder: EventRecorder, desired: DesiredProbe, result: ContainerProbeState
+    recorder: EventRecorder,
+    containers: ContainerWatcher,
+    desired: DesiredProbe,
+    result: ContainerProbeState,
 ) -> None:
     type, reason = _EVENTS[ProbeState(result.state)]
     message = result.message or ""
-    if result.state == ProbeState.UNKNOWN and has_completed(message):
-        type = "Normal"
+    if result.state == ProbeState.UNKNOWN and code_of(message) == Reason.CONTAINER_NOT_RUNNING:
+        view = containers.find(desired.key.pod_uid, desired.key.container)
+        if view is not None and view.exit_code == 0:
+            type = "Normal"
     probe = str(desired.key.probe)
     text = probe
     if message:

@@ -71,10 +71,10 @@ class Threads:
             async with asyncio.timeout_at(deadline):
                 await place.wait()
         except BaseException as error:
-            _, _, text = self._places.describe(place).partition(": ")
+            text = self._places.describe(place)
             self._places.release(place)
             if isinstance(error, TimeoutError):
-                raise CouldNotProbe(Reason.ATTEMPT_QUEUED, text) from None
+                raise CouldNotProbe(self._places.reason, text) from None
             raise
 
     def _work(self) -> None:

@@ -19,7 +19,7 @@ run, and keeps the old state on errors forever.
 import math
 from typing import Final, NamedTuple
 
-from kruise_probe.api.messages import normalise_message
+from kruise_probe.api.messages import code_of, normalise_message
 from kruise_probe.api.probe import Probe
 from kruise_probe.api.v1alpha1 import ProbeState
 
@@ -137,9 +137,7 @@ def attempt_blocked(record: Record, message: str, *, by_container: bool, at: flo
 
 def _first_text(before: str, message: str) -> str:
     """The text before, if it has the same reason."""
-    reason, _, _ = message.partition(":")
-    reason_before, _, _ = before.partition(":")
-    if reason_before == reason:
+    if code_of(before) == code_of(message):
         return before
     return message
 

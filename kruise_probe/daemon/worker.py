@@ -36,7 +36,6 @@ from kruise_probe.daemon.probers.prober import (
     ProbeResult,
     Reason,
     Target,
-    exited_with,
 )
 from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime, Ticker
@@ -328,7 +327,7 @@ class Worker:
             if view.problem:
                 why = f": {view.problem}"
             if view.exit_code is not None:
-                why = f", {exited_with(view.exit_code)}"
+                why = f", exit code {view.exit_code}"
             text = f"container {key.container} is {view.state.value}{why}"
             problem = f"{Reason.CONTAINER_NOT_RUNNING}: {text}"
             self._state.block_by_container(problem, since)
@@ -441,5 +440,5 @@ class Worker:
         if waited < longest:
             return
         place.reported = True
-        message = self._places.describe(place)
+        message = f"{self._places.reason}: {self._places.describe(place)}"
         self._state.publish(transitions.unknown(message))

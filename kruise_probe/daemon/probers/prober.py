@@ -84,18 +84,6 @@ class Reason(StrEnum):
     NO_VALUE = "NoValue"
 
 
-def exited_with(exit_code: int) -> str:
-    """The end of the message about a container that has exited."""
-    return f"exit code {exit_code}"
-
-
-def has_completed(message: str) -> bool:
-    """Whether the message of an Unknown state says that the container ended with exit code 0."""
-    if not message.startswith(Reason.CONTAINER_NOT_RUNNING):
-        return False
-    return message.endswith(exited_with(0))
-
-
 class CouldNotProbe(Exception):
     """The attempt has no result: neither success nor failure was observed. The message says what to do."""
 

@@ -126,7 +126,7 @@ async def test_message_names_the_holders_and_no_other_namespace(
         hang(places, tenant, 4, long=long)
     (mine,) = hang(places, MINE, 1, long=long)
     assert not mine.granted
-    assert places.describe(mine).startswith(f"AttemptQueued: no place to run the attempt; {text}")
+    assert places.describe(mine).startswith(f"no place to run the attempt; {text}")
     assert "namespace x" not in places.describe(mine)
 
 
@@ -188,5 +188,5 @@ async def test_attempt_over_its_bytes_gives_them_back_and_waits_for_all_that_it_
 async def test_message_of_an_attempt_that_waits_for_bytes_says_who_holds_them() -> None:
     places = Places(4096, SOCKETS)
     waiting = fill(places, MINE, 2000)[-1]
-    text = "AttemptQueued: no memory to run the attempt; attempts of this pod hold 8388608 of the 16777216 bytes"
+    text = "no memory to run the attempt; attempts of this pod hold 8388608 of the 16777216 bytes"
     assert places.describe(waiting).startswith(text)
