@@ -46,7 +46,7 @@ from kruise_probe.controllers.marker_status import (
     marker_status,
 )
 from kruise_probe.controllers.readiness import Lasting, reasons_of
-from kruise_probe.controllers.state import State
+from kruise_probe.controllers.state import Altered, State
 from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
 from kruise_probe.workqueue.slices import PODS_PER_STEP, Slices, Steps
@@ -138,7 +138,7 @@ class MarkerReconciler:
         foreign_left = state.foreign.seconds_left(marker.key, loop_time())
         if foreign_left is not None:
             checks.append(foreign_left)
-        if beyond or known.pruned is not None:
+        if beyond or known.altered is not None:
             checks.append(CHECK_SECONDS)
         if not checks:
             return None
@@ -191,14 +191,14 @@ class MarkerReconciler:
     ) -> None:
         informer = self._state.informers.markers
         watches = informer.watches
-        pruned = known.pruned
-        if pruned is not None and pruned.watches != watches:
-            pruned = known.pruned = None
-        if pruned is None:
+        if known.watches != watches:
+            known.watches = watches
+            known.altered = None
+        if known.altered is None:
             is_current = not differs(wanted, marker.status)
         else:
-            is_sent = not differs(wanted, pruned.sent)
-            is_current = is_sent and not differs(pruned.stored, marker.status)
+            is_sent = not differs(wanted, known.altered.sent)
+            is_current = is_sent and not differs(known.altered.stored, marker.status)
         if is_current:
             return
         try:
@@ -212,10 +212,10 @@ class MarkerReconciler:
         except NotFound:
             return
         informer.record_write(response)
-        known.pruned = None
+        known.altered = None
         if differs(wanted, response.status):
             stored = response.status or PodProbeMarkerStatus()
-            known.pruned = _Pruned(watches, wanted, stored)
+            known.altered = Altered(wanted, stored)
 
     def _warn(
         self,
@@ -361,14 +361,6 @@ class _Warning(NamedTuple):
     generation: int
 
 
-class _Pruned(NamedTuple):
-    """A status of which the installed CRD prunes fields. A new watch may belong to another definition, which may keep more."""
-
-    watches: int
-    sent: PodProbeMarkerStatus
-    stored: PodProbeMarkerStatus
-
-
 class _Known:
     """What is known of a marker that its object does not show.
 
@@ -376,13 +368,16 @@ class _Known:
         lasting: for its condition Ready.
         warned: the last Warnings, with their messages.
         deleting_since: loop time.
+        altered: its status, if the installed CRD prunes fields of it.
+        watches: the number of watches at the last write; a new one may belong to another definition, which may keep more.
     """
 
     def __init__(self) -> None:
         self.lasting: Final = Lasting()
         self.warned: Mapping[_Warning, str] = {}
         self.deleting_since: float | None = None
-        self.pruned: _Pruned | None = None
+        self.altered: Altered[PodProbeMarkerStatus] | None = None
+        self.watches = 0
         self._not_before = -math.inf
 
     def pause_left(self) -> float:

@@ -28,7 +28,7 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.own_reads import OwnReads
 from kruise_probe.controllers.plan import plan_steps
 from kruise_probe.controllers.spec_pacer import SpecPacer
-from kruise_probe.controllers.state import State, WrittenSpec
+from kruise_probe.controllers.state import Altered, State, WrittenSpec
 from kruise_probe.workqueue.controller import Result
 from kruise_probe.workqueue.slices import Slices
 
@@ -84,7 +84,7 @@ class NodeReconciler:
         is_current = stored is not None and _is_current(known, wanted, current)
         if is_current and owners is None:
             if wanted != current:
-                written = written._replace(sent=known.sent, stored=known.stored)
+                written = written._replace(altered=known.altered)
         else:
             self._pacer.record_size(name, sum(len(entry.probes) for entry in wanted))
             wait = self._pacer.wait_seconds(name)
@@ -96,9 +96,8 @@ class NodeReconciler:
                 reason = first_line(str(error))
                 self._record(name, known._replace(error=reason))
                 raise
-            # The server may prune or default fields. These are remembered, so that no write is repeated.
-            if kept != wanted:
-                written = written._replace(sent=wanted, stored=kept)
+            if kept != wanted:  # remembered, so that no write is repeated
+                written = written._replace(altered=Altered(wanted, kept))
         self._record(name, written)
         if self._own_reads is not None:
             await self._own_reads.create_missing(node)
@@ -229,6 +228,4 @@ def _is_current(
     """Whether the current entries are the wanted ones, or what the API server stored for them."""
     if wanted == current:
         return True
-    if not known.is_altered:
-        return False
-    return wanted == known.sent and current == known.stored
+    return known.altered == Altered(wanted, current)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName
@@ -94,6 +94,16 @@ class Informers(NamedTuple):
     leases: SharedInformer[Lease]
 
 
+T = TypeVar("T")
+
+
+class Altered(NamedTuple, Generic[T]):
+    """What a reconciler wrote, and what the API server stored in its place: the CRD may prune or default fields."""
+
+    sent: T
+    stored: T
+
+
 class WrittenSpec(NamedTuple):
     """What the node reconciler knows of the spec that it wrote.
 
@@ -101,18 +111,17 @@ class WrittenSpec(NamedTuple):
         error: of the last write, or empty.
         no_room: the probes that do not fit into the NodePodProbe.
         left_out: number of probes that a limit leaves out, by the limit's reason.
-        sent, stored: the entries as sent and as stored, if the API server stores them differently.
+        altered: the entries, if the API server stores them differently.
     """
 
     error: str = ""
     no_room: NoRoom = MappingProxyType({})
     left_out: Mapping[str, int] = MappingProxyType({})
-    sent: tuple[PodProbe, ...] = ()
-    stored: tuple[PodProbe, ...] = ()
+    altered: Altered[tuple[PodProbe, ...]] | None = None
 
     @property
     def is_altered(self) -> bool:
-        return self.sent != self.stored
+        return self.altered is not None
 
 
 UNKNOWN_SPEC: Final = WrittenSpec()
