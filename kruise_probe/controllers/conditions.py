@@ -24,12 +24,12 @@ from kruise_probe.controllers.counts import (
     InvalidValue,
     PodFlag,
     Refusal,
-    StatusCounts,
 )
 from kruise_probe.controllers.foreign import ADMISSION, ForeignChange
 from kruise_probe.controllers.limits import LIMITS, NO_ROOM, LeftOut
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER, INVALID_SPEC
 from kruise_probe.controllers.roles import MAX_GROUP
+from kruise_probe.controllers.tallies import StatusCounts
 
 SYNCED: Final = "Synced"
 CONFLICT: Final = "Conflict"

@@ -35,7 +35,6 @@ from kruise_probe.controllers.conditions import WARNING_REASONS, Facts
 from kruise_probe.controllers.counts import (
     NODES_BEHIND,
     TWO_DAEMONS,
-    StatusCounts,
     facts_of_left_out,
 )
 from kruise_probe.controllers.limits import TOO_MANY_MARKERS
@@ -47,6 +46,7 @@ from kruise_probe.controllers.marker_status import (
 )
 from kruise_probe.controllers.readiness import Lasting, reasons_of
 from kruise_probe.controllers.state import Altered, State
+from kruise_probe.controllers.tallies import StatusCounts
 from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
 from kruise_probe.workqueue.slices import PODS_PER_STEP, Slices, Steps

@@ -21,8 +21,8 @@ from kruise_probe.controllers.counts import (
     NODES_BEHIND,
     PodFlag,
     ProbeVerdict,
-    StatusCounts,
 )
+from kruise_probe.controllers.tallies import StatusCounts
 
 READY: Final = "Ready"
 REPORTING: Final = "Reporting"

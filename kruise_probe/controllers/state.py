@@ -25,7 +25,6 @@ from kruise_probe.controllers.backlog import COUNT, Backlog
 from kruise_probe.controllers.budget import NoRoom
 from kruise_probe.controllers.claims import Claim, Claims, claims_of, unowned_marks
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker, key_of_marker
-from kruise_probe.controllers.counts import Tallies
 from kruise_probe.controllers.daemon_leases import DaemonLeases
 from kruise_probe.controllers.foreign import (
     REMOVED,
@@ -48,6 +47,7 @@ from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.role_fence import RoleFence
 from kruise_probe.controllers.role_groups import RoleGroups
 from kruise_probe.controllers.support import unsupported_on, unsupported_on_virtual_nodes
+from kruise_probe.controllers.tallies import Tallies
 from kruise_probe.controllers.writes import EVERY_MARKER, WritePacer
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager

@@ -16,9 +16,9 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.hints.commands import check_text
 from kruise_probe.hints.selectors import corrected, distance, selector_text, why_not
 from kruise_probe.inspection.link import Link, LinkState, in_kubectl, remedy_of
+from kruise_probe.inspection.results import result_view, shown_phase
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.inspection.status import result_view, shown_phase
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 from kruise_probe.inspection.views import JSON_VERSION, JsonView, ResultView, SnapshotView
 

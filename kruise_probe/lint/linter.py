@@ -12,7 +12,8 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.lint.across import FileContents, across_files
+from kruise_probe.lint.across import across_files
+from kruise_probe.lint.contents import FileContents
 from kruise_probe.lint.findings import Finding, LintReport, Position, Rule, escaped
 from kruise_probe.lint.markers import check_marker, is_marker, kind_problem, looks_like_marker
 from kruise_probe.lint.nodes import (
