@@ -19,6 +19,7 @@ from kruise_probe.api.caches import (
     text_bytes,
 )
 from kruise_probe.api.managed_fields import ABSENT, ManagedFields, check_keys, owned_in
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import (
     LAST_APPLIED_ANNOTATION,
     MIRROR_POD_ANNOTATION,
@@ -151,8 +152,7 @@ def project(wire: PodWire) -> Pod:
         elif kind == "Initialized":
             initialized = condition.status == "True"
     return Pod(
-        intern(meta.namespace or ""),
-        meta.name,
+        NamespacedName(intern(meta.namespace or ""), meta.name),
         meta.uid,
         meta.resource_version,
         _shared_map(meta.labels),

@@ -95,8 +95,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         exit_codes: of the containers that ended and are not restarted, unless the whole pod has finished.
     """
 
-    namespace: str
-    name: str
+    key: NamespacedName
     uid: str
     resource_version: str
     labels: Mapping[str, str]
@@ -118,8 +117,12 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     exit_codes: Mapping[str, int] = NO_EXIT_CODES
 
     @property
-    def key(self) -> NamespacedName:
-        return NamespacedName(self.namespace, self.name)
+    def namespace(self) -> str:
+        return self.key.namespace
+
+    @property
+    def name(self) -> str:
+        return self.key.name
 
     @property
     def active(self) -> bool:

@@ -16,6 +16,12 @@ from typing import Final
 CLOCK_SLACK_SECONDS: Final = 0.001
 """A timer of the event loop may fire early by the clock's resolution, so a deadline counts as reached this much early."""
 
+SHARED_TIMES: Final = 64
+"""Times that are kept, parsed or formatted: results that are reported together have few different ones."""
+
+LONGEST_SHARED: Final = 64
+"""A longer text, which only a hostile client sends, is not kept."""
+
 _UNITS: Final = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -43,7 +49,7 @@ def format_time(at: datetime) -> str:
     return _format_seconds(at.replace(microsecond=0))
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=SHARED_TIMES)
 def _format_seconds(at: datetime) -> str:
     """Probes that are due together have the same time."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
@@ -58,11 +64,20 @@ def parse_time(text: str | None) -> datetime | None:
     """Parse an RFC 3339 time; None if it is absent or malformed."""
     if not text:
         return None
+    if len(text) > LONGEST_SHARED:
+        return _parse(text)
+    return _parse_shared(text)
+
+
+def _parse(text: str) -> datetime | None:
     try:
         at = datetime.fromisoformat(text)
         return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
+
+
+_parse_shared = lru_cache(maxsize=SHARED_TIMES)(_parse)
 
 
 def age(stamp: str | None, now: datetime) -> str:

@@ -27,6 +27,7 @@ from kruise_probe.controllers.relevance import (
     change_of,
     changed_owners,
     changed_values,
+    changes_entry,
 )
 from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.turns import Priority
@@ -67,13 +68,14 @@ class PodEvents(_Events):
             return
         if not before and not old.owned and not new.owned:
             return  # It concerns no marker.
-        self._record_provider_result(old, new)
-        change = change_of(old, new, claims_of(before))
         if new.key in state.pods.own_writes:
             # Of the marks, what others changed before our write has an event of its own.
-            change = change._replace(marks=False)
-        elif change.marks:
-            state.observe_foreign(old, new)
+            change = PodChange(changes_entry(old, new), marks=False)
+        else:
+            self._record_provider_result(old, new)
+            change = change_of(old, new, claims_of(before))
+            if change.marks:
+                state.observe_foreign(old, new)
         self._enqueue_change(old, new, change)
 
     def on_delete(self, last_known: Pod) -> None:

@@ -33,8 +33,7 @@ def change_of(
     claims: Claims,
 ) -> PodChange:
     """`claims` are those of both versions."""
-    has_ended = _end(old) != _end(new)
-    if has_ended or _read_for_both(old) != _read_for_both(new):
+    if _changes_both(old, new):
         return PodChange(entry=True, marks=True)
     entry = _read_for_entry(old) != _read_for_entry(new)
     if _read_for_marks(old) != _read_for_marks(new):
@@ -44,6 +43,15 @@ def change_of(
         if is_claimed or mark in new.owned:
             return PodChange(entry, marks=True)
     return PodChange(entry, marks=False)
+
+
+def changes_entry(old: Pod, new: Pod) -> bool:
+    """Whether the entry in the NodePodProbe may differ."""
+    return _changes_both(old, new) or _read_for_entry(old) != _read_for_entry(new)
+
+
+def _changes_both(old: Pod, new: Pod) -> bool:
+    return _read_for_both(old) != _read_for_both(new) or _end(old) != _end(new)
 
 
 def _end(pod: Pod) -> str:

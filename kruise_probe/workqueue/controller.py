@@ -89,6 +89,7 @@ class Controller(Generic[K]):
         """Workers that wait for a slice."""
         self._slice_ends_at = -math.inf
         self._metrics = ReconcileMetrics(self.name)
+        self._metrics.active_workers.set_function(lambda: len(queue.processing))
         queue.share(workers)
         publish(queue)
 
@@ -108,7 +109,6 @@ class Controller(Generic[K]):
         bind_contextvars(controller=self.name)  # each task has its own context
         while True:
             key, priority = await self._queue.get()
-            self._metrics.active_workers.inc()
             started_at = loop_time()
             try:
                 while started_at >= self._slice_ends_at:
@@ -117,7 +117,6 @@ class Controller(Generic[K]):
                 await self._handle(key, priority, started_at)
             finally:
                 self._queue.done(key)
-                self._metrics.active_workers.dec()
                 self._metrics.seconds.observe(loop_time() - started_at)
 
     async def _next_slice(self) -> None:

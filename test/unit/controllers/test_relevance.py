@@ -24,7 +24,7 @@ from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.marking import Changes, PodResults, marking
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.plan import plan_steps
-from kruise_probe.controllers.relevance import PodChange, change_of
+from kruise_probe.controllers.relevance import PodChange, change_of, changes_entry
 
 C = "example.com/healthy"
 PROBES = [
@@ -125,6 +125,7 @@ def all_changes(of: Pod) -> list[Changes | None]:
 def test_a_field_enqueues_what_it_may_change(name: str, field: Field) -> None:
     changed = msgspec.structs.replace(POD, **{name: field.value})
     assert change_of(POD, changed, CLAIMS) == field.change
+    assert changes_entry(POD, changed) == field.change.entry
     if not field.change.entry:
         assert entries(changed) == entries(POD)
     if not field.change.marks:
@@ -132,5 +133,5 @@ def test_a_field_enqueues_what_it_may_change(name: str, field: Field) -> None:
 
 
 def test_every_field_of_a_pod_is_decided_on() -> None:
-    identity = {"namespace", "name", "uid"}
+    identity = {"key", "uid"}
     assert {*FIELDS} == {*Pod.__struct_fields__} - identity
