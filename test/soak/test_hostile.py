@@ -32,6 +32,7 @@ from soak.attackers import (
 )
 from soak.conftest import Limits
 from soak.forms import forms
+from soak.stale import nothing_is_stale
 from soak.tenants import tenants
 from soak.victims import (
     PERIODS,
@@ -211,6 +212,7 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
     informer.add_event_handler(changes)
     async with (
         client,
+        nothing_is_stale(client, cluster.names[0]),
         tenants(cluster.kubeconfig, cluster.run, size.share) as others,
         background(informer.run()),
         programs.running(
