@@ -8,7 +8,7 @@ from support.cases import cases
 from support.fake_api import RecordedEvent, Write, refusing
 from support.metrics import counted
 from support.running_manager import settle
-from support.scene import C, Scene, scene
+from support.scene import C, Scene
 from support.wire import Json
 
 from kruise_probe.api.errors import Forbidden, NoResponse
@@ -333,13 +333,3 @@ async def test_a_late_claim_of_an_older_epoch_takes_no_role(db: Database) -> Non
     assert "web#healthy: role=primary web-1 → web-0 (epoch 9)" in [
         event.message for event in db.events
     ]
-
-
-async def test_a_probe_without_exclusive_has_no_role(db: Database) -> None:
-    made = scene(policy_wire("Succeeded", PRIMARY), pods=2)
-    async with made.running():
-        made.publish(
-            *(pod_status_wire(made.read(PODS, name), state_wire()) for name in ("web-0", "web-1"))
-        )
-        await settle()
-        assert made.labels("web-0") == made.labels("web-1") == PRIMARY

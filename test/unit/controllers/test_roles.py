@@ -20,7 +20,6 @@ from kruise_probe.controllers.roles import (
     Member,
     Role,
     Standing,
-    carried,
     holder_of,
     member_of,
     wanted_in,
@@ -147,13 +146,3 @@ def test_the_holder_does_not_depend_on_the_order_of_pods_and_keeps_the_role(
         uid: each._replace(carries=uid == holder, ours=uid == holder) for uid, each in group.items()
     }
     assert holder_of(after, has_epochs=has_epochs) == holder
-
-
-@pytest.mark.parametrize("state", ["Succeeded", "Failed", "Unknown", ""])
-def test_only_a_holder_that_may_be_set_carries_the_marks(state: str) -> None:
-    for role in (WAITS, OTHER):
-        for labels in (PRIMARY, {"role": "replica"}, {}):
-            wanted = wanted_in(role, claim(), pod(labels=labels), state)
-            assert "primary" not in wanted.values()
-            if not role.holds and carried(pod(labels=labels), claim()):
-                assert wanted
