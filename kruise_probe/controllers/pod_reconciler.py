@@ -4,7 +4,7 @@ Source: Kruise pkg/controller/nodepodprobe (Reconcile, updatePodProbeStatus).
 Differs: one pod per key instead of one node; a patch instead of an update of the whole object.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from prometheus_client import Counter, Histogram
@@ -31,6 +31,7 @@ from kruise_probe.controllers.writes import (
     parts_of,
     pod_is_gone,
     refusal,
+    split_off,
 )
 from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
@@ -81,7 +82,7 @@ class _Write(NamedTuple):
 
 
 class PodReconciler:
-    """Writes the marks of pods: one patch per pod and change, or one per part if the API server refuses that."""
+    """Writes the marks of pods: one patch per pod and change, and one per part that the API server refuses."""
 
     def __init__(
         self,
@@ -287,46 +288,33 @@ class PodReconciler:
         return bool(contested)
 
     async def _send(self, write: _Write) -> tuple[Pod, KubeError | None]:
-        """Send the changes. If the API server refuses them, send each part, so that it affects its own marker only.
+        """Send the changes together, but for those of markers that were refused before. Split what the API server refuses.
 
-        Return the pod as written, and the error if some parts were refused.
+        So a refused part affects its own marker only. Return the pod as written, and the error if some parts were refused.
 
         Raises:
             KubeError: nothing was written, or the error does not depend on the changes.
         """
-        try:
-            written = await self._patch(write.pod, write.changes, write.sets)
-        except KubeError as error:
-            why = refusal(error)
-            if not why:
-                raise
-            parts = parts_of(write.changes, write.claims)
-            if len(parts) > 1:
-                return await self._send_parts(write, parts)
-            self._record_refusals(write.pod, dict.fromkeys(parts, why))
-            raise
-        return written, None
-
-    async def _send_parts(
-        self, write: _Write, parts: Mapping[str, Changes]
-    ) -> tuple[Pod, KubeError | None]:
-        """Roles go first: the version of the pod is a condition for them, and each other part changes it."""
         pod = write.pod
+        known = self._state.refusals.get(pod.key, {})
+        parts = split_off(known, write.changes, write.claims)
+        waiting = _roles_first(write, parts)
         refused = {}
         written = None
         failure = None
-        roles_first = sorted(
-            parts.items(),
-            key=lambda part: write.sets.isdisjoint(part[1].keys),
-        )
-        for marker, changes in roles_first:
+        while waiting:
+            changes = waiting.pop(0)
             try:
                 written = await self._patch(pod, changes, write.sets)
             except KubeError as error:
                 why = refusal(error)
                 if not why:
                     raise
-                refused[marker] = why
+                of_markers = parts_of(changes, write.claims)
+                if len(of_markers) > 1:
+                    waiting = _roles_first(write, of_markers.values()) + waiting
+                    continue
+                refused.update(dict.fromkeys(of_markers, why))
                 failure = error
         self._record_refusals(pod, refused)
         if written is None and failure is not None:
@@ -377,6 +365,11 @@ class PodReconciler:
         state.recount(key)
         ending = state.ending.naming(pod.namespace, pod.owned)
         self._queues.enqueue_ending(ending)
+
+
+def _roles_first(write: _Write, parts: Iterable[Changes]) -> list[Changes]:
+    """The version of the pod is a condition for roles, and each other part changes it."""
+    return sorted(parts, key=lambda part: write.sets.isdisjoint(part.keys))
 
 
 def _retry_of(roles: Roles) -> Result | None:

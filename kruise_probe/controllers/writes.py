@@ -5,7 +5,8 @@ select by labels that they write for each other, or a client that reverts our ma
 second. A delayed write is requeued until its token is available, and writes the state at that time. So the final state is
 always written.
 
-One strategic merge patch of `pods/status` has all changes of a pod or, if that is invalid, each part has its own. A patch
+One strategic merge patch of `pods/status` has all changes of a pod or, if that is refused, each part has its own. A part that was
+refused before is not sent together with others. A patch
 carries `metadata.uid`: if the pod was replaced under the same name, the API server returns 422. A patch contains only our own
 keys and condition types, so it never overwrites changes of other writers. One that gives a role carries the resourceVersion, too.
 
@@ -13,6 +14,7 @@ Source: apimachinery strategicpatch (merge key `type` of conditions, `$patch: de
 Differs: Kruise writes on every event.
 """
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Any, Final
 
@@ -284,6 +286,28 @@ def parts_of(changes: Changes, claims: Claims) -> dict[str, Changes]:
             marker = ProbeName.parse(owner.name).marker
         part = parts.setdefault(marker, Changes({}, [], []))
         part.keys[mark] = value
+    return parts
+
+
+def split_off(
+    markers: Collection[str],
+    changes: Changes,
+    claims: Claims,
+) -> list[Changes]:
+    """All changes together, but those of `markers`, each alone."""
+    if not markers:  # the common case
+        return [changes]
+    together = Changes({}, [], [])
+    parts = []
+    for marker, part in parts_of(changes, claims).items():
+        if marker in markers:
+            parts.append(part)
+            continue
+        together.keys.update(part.keys)
+        together.conditions.extend(part.conditions)
+        together.deleted.extend(part.deleted)
+    if any(together):
+        parts.insert(0, together)
     return parts
 
 

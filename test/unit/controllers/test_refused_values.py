@@ -60,6 +60,18 @@ async def test_a_refused_value_is_retried_with_backoff(api: Scene) -> None:
         assert measured() == 0
 
 
+async def test_a_value_that_was_refused_is_sent_alone(api: Scene) -> None:
+    async with api.running():
+        await api.report(*BOTH, seconds=60)
+        before = len(api.writes)
+        await api.report(BOTH[0], state_wire(state="Failed"), seconds=CONTESTED_SECONDS / 2)
+        assert api.marks() == ({"sick": "true"}, {}, {C, "c/bad"})
+        assert api.count("Pod", since=before) == {"Pod/status": 2}
+        await api.recover(seconds=2000)
+        assert api.annotations() == {"worse": "low"}
+        assert api.says(marker="bad")[1] == "AsExpected"
+
+
 async def test_a_refused_value_does_not_keep_marks_of_a_deleted_marker(api: Scene) -> None:
     async with api.running(state_wire()):
         await api.report(*BOTH, seconds=0)
