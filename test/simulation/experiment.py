@@ -96,9 +96,17 @@ class Experiment:
 
 def _of_any_holder(found: Json) -> Json:
     """The pods by their looks instead of their names: which of them takes a role first is chance."""
-    pods = [look for name, look in found.items() if name.startswith("pod ")]
-    others = {name: look for name, look in found.items() if not name.startswith("pod ")}
-    return others | {f"pod {place}": look for place, look in enumerate(sorted(pods, key=str))}
+    pods = []
+    shown = {}
+    for name, look in found.items():
+        if name.startswith("pod "):
+            pods.append(look)
+        else:
+            shown[name] = look
+    pods.sort(key=str)
+    for place, look in enumerate(pods):
+        shown[f"pod {place}"] = look
+    return shown
 
 
 @contextmanager

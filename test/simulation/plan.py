@@ -117,9 +117,15 @@ def _arguments(random: Random, kind: str, name: str) -> Arguments:
 
 def _steps(random: Random, kind: str, count: int, time: Callable[[], float]) -> list[PlanStep]:
     """So many actions of a kind, each at a `time`."""
-    weights = [action["weight"] for action in ACTIONS[kind].values()]
-    names = random.choices(list(ACTIONS[kind]), weights, k=count)
-    return [PlanStep(time(), name, _arguments(random, kind, name)) for name in names]
+    actions = ACTIONS[kind]
+    weights = [action["weight"] for action in actions.values()]
+    steps = []
+    for name in random.choices(list(actions), weights, k=count):
+        at = time()
+        arguments = _arguments(random, kind, name)
+        step = PlanStep(at, name, arguments)
+        steps.append(step)
+    return steps
 
 
 def make_plan(seed: int) -> SimulationPlan:

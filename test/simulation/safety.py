@@ -32,9 +32,9 @@ class Safety:
         self.writes.append(sent)
         if sent.process not in MANAGERS:
             return
-        for each in self._world.managers:
-            if each.name != sent.process and each.leads:
-                self._report(f"{sent.process} writes {sent.resource} while {each.name} leads")
+        for manager in self._world.managers:
+            if manager.name != sent.process and manager.leads:
+                self._report(f"{sent.process} writes {sent.resource} while {manager.name} leads")
 
     def check(self, commit: Commit) -> None:
         old = commit.old or {}
@@ -49,16 +49,22 @@ class Safety:
             self._check_manager(commit, old, new)
 
     def _note_results(self, plan: Json) -> None:
-        for each in (plan.get("status") or {}).get("podProbeStatuses") or ():
-            for state in each.get("probeStates") or ():
+        status = plan.get("status") or {}
+        for pod in status.get("podProbeStatuses") or ():
+            uid = pod["uid"]
+            for state in pod.get("probeStates") or ():
                 if state["state"] == "Succeeded":
-                    self._succeeded.add((each["uid"], state["name"]))
+                    name = state["name"]
+                    self._succeeded.add((uid, name))
 
     def _note_conditions(self, marker: Json) -> None:
+        marker_name = marker["metadata"]["name"]
         for probe in marker["spec"]["probes"]:
-            if condition := probe.get("podConditionType"):
-                key = f"{marker['metadata']['name']}#{probe['name']}"
-                self._conditions.setdefault(condition, set()).add(key)
+            condition = probe.get("podConditionType")
+            if condition:
+                probe_name = probe["name"]
+                names = self._conditions.setdefault(condition, set())
+                names.add(f"{marker_name}#{probe_name}")
 
     def _check_daemon(self, commit: Commit, old: Json, new: Json) -> None:
         if commit.resource == "leases":
@@ -84,16 +90,16 @@ class Safety:
             if old["spec"] != new["spec"]:
                 self._report(f"{commit.writer} writes the spec of marker {commit.name}")
             return
-        live = {
-            probe.get("podConditionType")
-            for each in self._world.objects(MARKERS).values()
-            for probe in each["spec"]["probes"]
-        }
-        dropped = {each.get("podConditionType") for each in old["spec"]["probes"]} - live - {None}
-        for name, pod in self._world.objects(PODS).items():
-            for each in pod["status"]["conditions"]:
-                if each["type"] in dropped and each.get("reason") != "ProbeRemoved":
-                    self._report(f"marker {commit.name} is gone, and pod {name} has {each['type']}")
+        dropped = _condition_types(old)
+        markers = self._world.objects(MARKERS)
+        for marker in markers.values():
+            dropped -= _condition_types(marker)
+        pods = self._world.objects(PODS)
+        for name, pod in pods.items():
+            for condition in pod["status"]["conditions"]:
+                kind = condition["type"]
+                if kind in dropped and condition.get("reason") != "ProbeRemoved":
+                    self._report(f"marker {commit.name} is gone, and pod {name} has {kind}")
 
     def _check_pod(self, commit: Commit, old: Json, new: Json) -> None:
         if not old or not new or old["spec"] != new["spec"]:
@@ -108,20 +114,44 @@ class Safety:
                 self._report(f"{commit.writer} writes condition {kind} of pod {commit.name}")
             elif kind in after and after[kind]["status"] == "True":
                 uid = new["metadata"]["uid"]
-                if not any((uid, key) in self._succeeded for key in self._conditions.get(kind, ())):
+                if not self._has_succeeded(uid, kind):
                     self._report(
                         f"{kind} of pod {commit.name} is True, and no result was Succeeded"
                     )
         for part in ("labels", "annotations"):
-            written = _changed(old["metadata"].get(part) or {}, new["metadata"].get(part) or {})
-            foreign = [each for each in written if each[:1] not in ("l", "a") or each == "app"]
+            foreign = _changed_by_others(old["metadata"], new["metadata"], part)
             if foreign:
                 self._report(f"{commit.writer} writes {part} {foreign} of pod {commit.name}")
 
+    def _has_succeeded(self, uid: str, condition: str) -> bool:
+        """Whether a probe with this condition type was ever Succeeded on the pod."""
+        probes = self._conditions.get(condition, ())
+        return any((uid, probe) in self._succeeded for probe in probes)
+
+
+def _condition_types(marker: Json) -> set[str]:
+    found = set()
+    for probe in marker["spec"]["probes"]:
+        condition = probe.get("podConditionType")
+        if condition:
+            found.add(condition)
+    return found
+
 
 def _conditions(pod: Json) -> dict[str, Json]:
-    return {each["type"]: each for each in pod["status"].get("conditions") or ()}
+    conditions = pod["status"].get("conditions") or []
+    return {condition["type"]: condition for condition in conditions}
 
 
-def _changed(old: Json, new: Json) -> list[str]:
-    return [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+def _changed_by_others(old: Json, new: Json, part: str) -> list[str]:
+    """The changed labels or annotations that no marker of the simulation has: theirs begin with `l` or `a`."""
+    before = old.get(part) or {}
+    after = new.get(part) or {}
+    found = []
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) == after.get(key):
+            continue
+        is_ours = key.startswith(("l", "a")) and key != "app"
+        if not is_ours:
+            found.append(key)
+    return found

@@ -31,5 +31,10 @@ def closed_port() -> Iterator[int]:
 def time_waits(port: int) -> int:
     """How many connections from or to `port` are in TIME_WAIT."""
     wanted = f":{port:04X}"
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(wanted in (row[1][-5:], row[2][-5:]) and row[3] == "06" for row in rows)
+    connections = 0
+    table = Path("/proc/net/tcp").read_text()
+    for row in table.splitlines()[1:]:
+        _, local, remote, state, *_ = row.split()
+        if state == "06" and wanted in (local[-5:], remote[-5:]):
+            connections += 1
+    return connections

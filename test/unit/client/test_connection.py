@@ -4,6 +4,7 @@ import asyncio
 import gzip
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -38,9 +39,11 @@ def chunk(data: bytes) -> bytes:
 
 
 def cut(data: bytes, at: list[int]) -> Iterator[bytes]:
-    ends = [0, *sorted(place % (len(data) + 1) for place in at), len(data)]
-    portions = (data[ends[i] : ends[i + 1]] for i in range(len(ends) - 1))
-    return (portion for portion in portions if portion)
+    places = len(data) + 1
+    ends = sorted(place % places for place in at)
+    for start, end in pairwise([0, *ends, len(data)]):
+        if start < end:
+            yield data[start:end]
 
 
 def sent() -> tuple[HttpConnection, FakeTransport]:

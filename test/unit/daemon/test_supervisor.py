@@ -254,17 +254,6 @@ async def test_state_of_a_container_that_changed_while_the_daemon_was_down(
     assert states.split() == node.api.transitions()
 
 
-async def test_a_state_is_of_the_container_that_confirmed_it_last(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe()))
-    node.containers.start()
-    await node.killed_daemon(11)
-    node.containers.start()
-    await node.killed_daemon(11)
-    await asyncio.sleep(900)
-    await node.killed_daemon(4)
-    assert node.api.transitions() == ["Succeeded"]
-
-
 @pytest.mark.parametrize("prunes", [False, True])
 async def test_the_first_result_of_a_container_that_came_meanwhile_is_written(
     node: ScriptedNode, prunes: bool
