@@ -168,9 +168,13 @@ def divided(of: Iterable[Wish], budget: int, pod_bytes: int = POD_BYTES) -> Kept
 
 def size(of: Iterable[Wish], kept: Kept | None = None) -> int:
     """Of the groups, or of those that were kept, with the parts of their pods."""
-    counted = [each for each in of if kept is None or (each.uid, each.marker) in kept]
-    pods = {each.uid for each in counted}
-    return sum(each.size_bytes for each in counted) + POD_BYTES * len(pods)
+    total = 0
+    pods = set()
+    for wish in of:
+        if kept is None or (wish.uid, wish.marker) in kept:
+            total += wish.size_bytes
+            pods.add(wish.uid)
+    return total + POD_BYTES * len(pods)
 
 
 def by(field: str, of: Iterable[Wish]) -> dict[str, list[Wish]]:

@@ -42,8 +42,12 @@ def crowded() -> Scene:
 
 async def report_all(api: Scene, names: Iterable[str], state: str = "Succeeded") -> None:
     """The daemon publishes a result of these pods."""
-    pods = [api.read(PODS, name) for name in sorted(names)]
-    api.publish(*(pod_status_wire(pod, state_wire(state=state)) for pod in pods))
+    statuses = []
+    for name in sorted(names):
+        pod = api.read(PODS, name)
+        status = pod_status_wire(pod, state_wire(state=state))
+        statuses.append(status)
+    api.publish(*statuses)
     await settle()
 
 
@@ -148,15 +152,12 @@ async def test_a_pod_that_is_not_probed_is_not_left_out(api: Scene, gated: Json)
 
 def numbered_probes(marker: str, count: int, labels: int) -> list[Json]:
     """Probes with a condition each; the first one has labels."""
-    keys = {f"{marker}/{number}": "yes" for number in range(labels)}
-    return [
-        probe_wire(
-            f"p{number}",
-            condition=f"{marker}/{number}",
-            policies=[policy_wire("Succeeded", keys)] if number == 0 and keys else (),
-        )
-        for number in range(count)
-    ]
+    probes = [probe_wire(f"p{number}", condition=f"{marker}/{number}") for number in range(count)]
+    if labels:
+        keys = {f"{marker}/{number}": "yes" for number in range(labels)}
+        policies = [policy_wire("Succeeded", keys)]
+        probes[0] = probe_wire("p0", condition=f"{marker}/0", policies=policies)
+    return probes
 
 
 @cases(

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from itertools import product
 
 import msgspec
 import pytest
@@ -362,13 +363,23 @@ STRANGE = ("", "\x00", "#", "m#", "m#p#q", "nonsense", "::1")
 
 def malformed_pods() -> list[PodProbe]:
     """A pod with the probes of all invalid markers, and pods whose names, addresses and containers are of any text."""
-    wires = [each for row in INVALID for each in row.spec.get("probes") or ()]
-    probes = [msgspec.convert(each["probe"], Probe) for each in wires if "probe" in each]
-    probes += [exec_probe("check", **{field: number}) for field in FIELDS for number in NUMBERS]
-    invalid = [probe_of(each, f"m#{number}") for number, each in enumerate(probes)]
-    strange = [ContainerProbe(each, each, exec_probe()) for each in STRANGE]
-    pods = [PodProbe(each, each, each, each, (*strange, *strange)) for each in STRANGE]
-    return [pod_of(*invalid), PodProbe("none", "default", "uid-none", "", ()), *pods]
+    probes = []
+    for row in INVALID:
+        for wire in row.spec.get("probes") or ():
+            if "probe" in wire:
+                probe = msgspec.convert(wire["probe"], Probe)
+                probes.append(probe)
+    for field, number in product(FIELDS, NUMBERS):
+        probe = exec_probe("check", **{field: number})
+        probes.append(probe)
+    invalid = [probe_of(probe, f"m#{number}") for number, probe in enumerate(probes)]
+    strange = [ContainerProbe(text, text, exec_probe()) for text in STRANGE]
+    twice = (*strange, *strange)
+    pods = [pod_of(*invalid), PodProbe("none", "default", "uid-none", "", ())]
+    for text in STRANGE:
+        pod = PodProbe(text, text, text, text, twice)
+        pods.append(pod)
+    return pods
 
 
 async def test_no_malformed_object_stops_the_daemon_or_another_probe(node: ScriptedNode) -> None:
