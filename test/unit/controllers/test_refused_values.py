@@ -72,6 +72,20 @@ async def test_a_value_that_was_refused_is_sent_alone(api: Scene) -> None:
         assert api.says(marker="bad")[1] == "AsExpected"
 
 
+async def test_refused_conditions_keep_no_label_from_the_pod(api: Scene) -> None:
+    def refuse(write: Write) -> None:
+        if write.kind == "Pod" and "status" in write.body:
+            raise Invalid("status.conditions: no", code=422)
+
+    api.before = refuse
+    async with api.running():
+        await api.report(*BOTH, seconds=60)
+        before = len(api.writes)
+        await api.report(BOTH[0], state_wire(state="Failed"), seconds=CONTESTED_SECONDS / 2)
+        assert api.labels()["sick"] == "true"
+        assert api.count("Pod", since=before) == {"Pod/status": 2}
+
+
 async def test_a_refused_value_does_not_keep_marks_of_a_deleted_marker(api: Scene) -> None:
     async with api.running(state_wire()):
         await api.report(*BOTH, seconds=0)
