@@ -10,6 +10,7 @@ import weakref
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from types import SimpleNamespace
 from typing import NoReturn
 
@@ -229,6 +230,26 @@ def test_what_a_long_run_of_the_collector_leaves_is_not_scanned_again(
     before = gc.get_freeze_count()
     gc.collect(generation)
     assert (gc.get_freeze_count() > before) is frozen
+
+
+def test_cycles_among_frozen_objects_are_collected_after_many_long_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    monkeypatch.setattr(process, "FREEZES", 3)
+    gc.callbacks.append(LongRuns(count().__next__))
+    connection: Cycle | None = Cycle()
+    left = weakref.ref(connection)
+    gc.collect()
+    connection = None
+    gc.collect()
+    assert left() is not None
+    gc.collect()
+    gc.collect()
+    assert left() is None
 
 
 def test_the_collector_has_the_callback_for_long_runs() -> None:
