@@ -301,11 +301,9 @@ class MarkerReconciler:
         state = self._state
         marker = compiled.key
         found = {}
-        for key in state.refusals:
-            if key.namespace != marker.namespace:
-                continue
+        for key in state.refused.in_namespace(marker.namespace):
             pod = state.pods.get(key)
-            why = state.refusal_of(marker.name, key)
+            why = state.refused.why(marker.name, key)
             if pod is None or not why:
                 continue
             if not pod.owned.isdisjoint(compiled.marks):

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from prometheus_client import Counter, Histogram
 
-from kruise_probe.api.errors import Conflict, KubeError
+from kruise_probe.api.errors import ApiError, Conflict, KubeError
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.resources import MARKERS, PODS
@@ -20,9 +20,10 @@ from kruise_probe.controllers.claims import Claims, claims_of, marks_of
 from kruise_probe.controllers.foreign import ADMISSION, REMOVED, ForeignChange
 from kruise_probe.controllers.marking import Changes, marking
 from kruise_probe.controllers.node_index import ResultsChange
+from kruise_probe.controllers.refused import Refusals
 from kruise_probe.controllers.role_groups import WRITE_BUCKETS, HolderChange, reference_of
 from kruise_probe.controllers.roles import NO_ROLES, Roles, carried, marks_to_set, moves_role
-from kruise_probe.controllers.state import Refusals, State
+from kruise_probe.controllers.state import State
 from kruise_probe.controllers.writes import (
     WriteCause,
     cause_of,
@@ -103,7 +104,7 @@ class PodReconciler:
         pod = state.pods.get(key)
         if pod is None:  # It may have been deleted during a write, which recorded it again.
             self._pacer.forget(key)
-            state.refusals.pop(key, None)
+            state.refused.forget(key)
             return None
         pending = self._pacer.pending.get(key)
         ended = state.ended.get(key, NOTHING_OWNED)
@@ -296,7 +297,7 @@ class PodReconciler:
             KubeError: nothing was written, or the error does not depend on the changes.
         """
         pod = write.pod
-        known = self._state.refusals.get(pod.key, {})
+        known = self._state.refused.of(pod.key)
         parts = split_off(known, write.changes, write.claims)
         waiting = _roles_first(write, parts)
         refused = {}
@@ -317,6 +318,8 @@ class PodReconciler:
                 refused.update(dict.fromkeys(of_markers, why))
                 failure = error
         self._record_refusals(pod, refused)
+        if isinstance(failure, ApiError):
+            failure.retry_after_seconds = self._state.refused.pause_seconds(pod.namespace)
         if written is None and failure is not None:
             raise failure
         return written or pod, failure
@@ -359,9 +362,9 @@ class PodReconciler:
         """Record refusals; enqueue the markers that report them."""
         state = self._state
         key = pod.key
-        if state.refusals.get(key, {}) == refusals:
+        if state.refused.of(key) == refusals:
             return
-        state.refusals[key] = refusals
+        state.refused.record(key, refusals)
         state.recount(key)
         ending = state.ending.naming(pod.namespace, pod.owned)
         self._queues.enqueue_ending(ending)

@@ -44,11 +44,12 @@ from kruise_probe.controllers.marking import PodResults, States, states_of_condi
 from kruise_probe.controllers.matching import Considered, Matching
 from kruise_probe.controllers.node_index import NodePodProbeIndex
 from kruise_probe.controllers.queues import Queues
+from kruise_probe.controllers.refused import RefusedPods
 from kruise_probe.controllers.role_fence import RoleFence
 from kruise_probe.controllers.role_groups import RoleGroups
 from kruise_probe.controllers.support import unsupported_on, unsupported_on_virtual_nodes
 from kruise_probe.controllers.tallies import Tallies
-from kruise_probe.controllers.writes import EVERY_MARKER, WritePacer
+from kruise_probe.controllers.writes import WritePacer
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
 
@@ -57,9 +58,6 @@ BY_NAMESPACE: Final = "namespace"
 
 COUNT_SECONDS: Final = 0.2
 """Delay of counting a pod, which is counted once for all of its changes in this time."""
-
-Refusals = Mapping[str, str]
-"""By marker, why the API server refuses its changes of a pod."""
 
 
 class ManagerOptions(NamedTuple):
@@ -171,8 +169,7 @@ class State:
         """By pod, the loop time since when a patch is in flight. It may write marks of a marker that was deleted meanwhile."""
         self.specs: Final[dict[str, WrittenSpec]] = {}
         """By node, since its first plan."""
-        self.refusals: Final[dict[NamespacedName, Refusals]] = {}
-        """By pod; its writes are retried."""
+        self.refused: Final = RefusedPods()
         self.pruned_fields: Collection[str] = ()
         """Those that the CRD of NodePodProbes drops, of probes; known before the first marker is indexed."""
         self._nodes = informers.nodes.lister
@@ -181,7 +178,7 @@ class State:
             fence=self.role_fence,
             matching=self.matching,
             look=self._look,
-            refusal_of=self.refusal_of,
+            refusal_of=self.refused.why,
             enqueue=self.queues.enqueue_pod,
         )
 
@@ -263,7 +260,7 @@ class State:
         self.marked.remove_pod(pod)
         self.pacer.forget(key)
         self.ended.pop(key, None)
-        self.refusals.pop(key, None)
+        self.refused.forget(key)
         self.backlog.discard(key)
         self.roles.forget(pod)
         markers = self.tallies.remove_pod(pod.uid)
@@ -360,13 +357,6 @@ class State:
             return reported_without_room(pod, markers, ())
         running = [probe.name for probe in entry.probes]
         return reported_without_room(pod, markers, running)
-
-    def refusal_of(self, marker: str, pod: NamespacedName) -> str:
-        """Why the API server refuses marks of `marker` on a pod, or empty."""
-        refusals = self.refusals.get(pod)
-        if refusals is None:  # the common case
-            return ""
-        return refusals.get(marker) or refusals.get(EVERY_MARKER, "")
 
 
 def _without(states: States, unsupported: Mapping[str, LeftOut]) -> States:

@@ -132,7 +132,7 @@ class VisitReconciler:
                 found = facts_of_probed(marker, probed)
             elif pod.active and not pod.mirror:
                 found = (PodFlag.PENDING,)
-            why = state.refusal_of(marker.key.name, pod.key)
+            why = state.refused.why(marker.key.name, pod.key)
             if why:
                 refusal = Refusal(pod.key, why)
                 found = (*found, refusal)

@@ -44,8 +44,10 @@ async def nothing_is_stale(client: RestClient, namespace: str) -> AsyncIterator[
     stale = StaleConditions()
     informer.add_event_handler(stale)
     async with background(informer.run()):
-        yield
-    assert not stale.seen, sorted(stale.seen)[:5]
+        try:
+            yield
+        finally:
+            assert not stale.seen, sorted(stale.seen)[:5]
 
 
 class Heartbeats:

@@ -11,8 +11,12 @@ from support.running_manager import settle
 from support.scene import MARKED, C, Scene
 
 from kruise_probe.api.errors import Invalid, ServerError
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import MARKERS, PODS
+from kruise_probe.controllers import refused
 from kruise_probe.controllers.pod_reconciler import CONTESTED_SECONDS
+from kruise_probe.controllers.refused import RefusedPods
+from kruise_probe.controllers.writes import EVERY_MARKER
 
 MEASURED = "kruise_probe_result_to_condition_seconds_count"
 BOTH = (state_wire("bad#healthy"), state_wire())
@@ -58,6 +62,33 @@ async def test_a_refused_value_is_retried_with_backoff(api: Scene) -> None:
         await api.recover(seconds=2000)
         assert api.annotations() == {"cost": "10", "worse": "low"}
         assert measured() == 0
+
+
+async def test_the_more_pods_of_a_namespace_are_refused_the_longer_each_waits(
+    api: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refused, "RETRY_SECONDS", 20.0)
+    async with api.running():
+        await api.report(*BOTH, seconds=5)
+        before = len(api.writes)
+        await settle(14)
+        assert not api.count("Pod", since=before)
+        await settle(8)
+        assert api.count("Pod", since=before) == {"Pod/status": 1}
+
+
+def test_refused_pods_wait_for_those_of_their_own_namespace() -> None:
+    pods = RefusedPods()
+    for number in range(300):
+        pods.record(NamespacedName("theirs", f"pod-{number}"), {"m": "422 no"})
+    one = NamespacedName("ours", "pod")
+    pods.record(one, {EVERY_MARKER: "403 no"})
+    assert pods.pause_seconds("theirs") == pytest.approx(30.0)
+    assert pods.pause_seconds("ours") == pytest.approx(0.1)
+    assert pods.why("any", one) == "403 no"
+    pods.record(one, {})
+    assert pods.pause_seconds("ours") == 0.0
+    assert not pods.why("any", one)
 
 
 async def test_a_value_that_was_refused_is_sent_alone(api: Scene) -> None:
