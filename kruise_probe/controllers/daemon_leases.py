@@ -30,7 +30,7 @@ RETURNS: Final = 3
 """Two processes renew a Lease if they came back so often after the other. During a rolling update each does at most once."""
 
 
-class Verdict(Enum):
+class Liveness(Enum):
     """What is known of the daemon of a node. ABSENT: the node has entries, and never had a Lease or a status."""
 
     ALIVE = auto()
@@ -38,8 +38,8 @@ class Verdict(Enum):
     ABSENT = auto()
 
 
-Findings = tuple[Verdict, tuple[str, ...]]
-"""What pods and markers show of a daemon: the verdict, and the processes that renew its Lease in turns."""
+Findings = tuple[Liveness, tuple[str, ...]]
+"""What pods and markers show of a daemon: the liveness, and the processes that renew its Lease in turns."""
 
 
 class Daemon(msgspec.Struct):
@@ -68,16 +68,16 @@ class Daemon(msgspec.Struct):
     stale_message: str = ""
 
     @property
-    def verdict(self) -> Verdict:
+    def liveness(self) -> Liveness:
         if not self.silent:
-            return Verdict.ALIVE
+            return Liveness.ALIVE
         if self.renewed or self.stale_message:
-            return Verdict.STALE
-        return Verdict.ABSENT
+            return Liveness.STALE
+        return Liveness.ABSENT
 
     @property
     def findings(self) -> Findings:
-        return self.verdict, self.two_holders
+        return self.liveness, self.two_holders
 
     @property
     def two_holders(self) -> tuple[str, ...]:
@@ -106,11 +106,11 @@ class DaemonLeases:
     def __init__(self) -> None:
         self.daemons: Final[dict[str, Daemon]] = {}
 
-    def verdict(self, node: str) -> Verdict:
+    def liveness(self, node: str) -> Liveness:
         daemon = self.daemons.get(node)
         if daemon is None:
-            return Verdict.ALIVE
-        return daemon.verdict
+            return Liveness.ALIVE
+        return daemon.liveness
 
     def two_holders(self, node: str) -> tuple[str, ...]:
         daemon = self.daemons.get(node)
@@ -123,7 +123,7 @@ class DaemonLeases:
         daemon = self.daemons.get(node)
         if daemon is None:
             return ""
-        if daemon.verdict is not Verdict.STALE:
+        if daemon.liveness is not Liveness.STALE:
             return ""
         if daemon.stale_message:
             return daemon.stale_message

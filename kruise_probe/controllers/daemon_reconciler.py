@@ -24,7 +24,7 @@ from kruise_probe.controllers.daemon_leases import (
     STALE_SECONDS,
     Daemon,
     Findings,
-    Verdict,
+    Liveness,
     is_outlived,
 )
 from kruise_probe.controllers.state import State
@@ -44,7 +44,7 @@ _absent_nodes: Final = Gauge(
     "Nodes with probes that never showed a sign of a daemon.",
 )
 
-_ALIVE: Final[Findings] = (Verdict.ALIVE, ())
+_ALIVE: Final[Findings] = (Liveness.ALIVE, ())
 
 
 class DaemonReconciler:
@@ -101,9 +101,9 @@ class DaemonReconciler:
             del published[node]
         else:
             published[node] = findings
-        verdicts = [verdict for verdict, _ in published.values()]
-        stale = verdicts.count(Verdict.STALE)
-        absent = verdicts.count(Verdict.ABSENT)
+        daemons = [liveness for liveness, _ in published.values()]
+        stale = daemons.count(Liveness.STALE)
+        absent = daemons.count(Liveness.ABSENT)
         _stale_nodes.set(stale)
         _absent_nodes.set(absent)
         self._state.enqueue_pods_on(node)

@@ -24,7 +24,7 @@ from kruise_probe.controllers.counts import (
     facts_of_probed,
     invalid_values,
 )
-from kruise_probe.controllers.daemon_leases import Verdict
+from kruise_probe.controllers.daemon_leases import Liveness
 from kruise_probe.controllers.limits import is_probed
 from kruise_probe.controllers.marking import PodResults, States, states_of_conditions
 from kruise_probe.controllers.matching import Considered
@@ -189,7 +189,7 @@ class VisitReconciler:
             return not state.options.serverless
         if results.states:
             return False
-        return state.leases.verdict(pod.node) is Verdict.ABSENT
+        return state.leases.liveness(pod.node) is Liveness.ABSENT
 
     def _is_limited(self, pod: Pod, claims: Claims) -> bool:
         """Whether a write of the pod's marks would have to wait now."""
