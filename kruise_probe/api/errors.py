@@ -68,7 +68,8 @@ class ApiError(KubeError):
         reason: machine-readable reason of the Status object, e.g. `AlreadyExists`; may be empty.
         message: the server's error message.
         request: the failed request, e.g. `PATCH pods/status default/web-0`.
-        retry_after_seconds: Retry-After of the response, or None.
+        retry_after_seconds: the least pause before the request is sent again: Retry-After of the response, unless who sent it
+            knows better; or None.
     """
 
     default_code: ClassVar[int] = 0

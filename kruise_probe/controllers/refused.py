@@ -12,7 +12,8 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.controllers.writes import EVERY_MARKER
 
 RETRY_SECONDS: Final = 0.1
-"""Between two attempts in a namespace: all refused pods of an owner cost the API server ten requests a second."""
+"""Between two attempts in a namespace. So the refused pods of one owner cost the API server ten requests a second, or more if there
+are over 600: none waits longer than MAX_RETRY_AFTER_SECONDS."""
 
 Refusals = Mapping[str, str]
 """By marker, why the API server refuses its changes of a pod."""

@@ -38,12 +38,13 @@ GRACE_SECONDS: Final = 4.5
 COLLECT_AFTER: Final = (2_000, 2, 0)
 """New objects, and then runs of each younger generation, between two runs of the garbage collector. The default of 700 objects is
 for small heaps: scanning the caches repeatedly took a quarter of the manager's CPU time. A run holds the event loop for 0.5 µs
-an object, or twice that on a busy machine, so the oldest generation is scanned after each run of the middle one: some 10,000 objects
-more each time, or a quarter. A run is part of the step that makes the last new object. With 80,000 objects it took 32 ms."""
+an object, twice that on a busy machine: with 80,000 objects it took 32 ms. So the oldest generation is scanned while it is small."""
 
 LONG_RUN_SECONDS: Final = 0.005
+"""What a longer run leaves is frozen."""
+
 FREEZES: Final = 1_000
-"""After so many, one run scans all objects again: asyncio's transports are cycles, some 4 KB for each closed connection."""
+"""After so many long runs, one run scans all objects again. A closed connection leaves some 4 KB in cycles."""
 
 OLDEST_GENERATION: Final = 2
 
@@ -108,10 +109,10 @@ def tune_garbage_collector() -> None:
 
 
 class LongRuns:
-    """Freezes the objects that a long run of the collector has left, so that the next `FREEZES` runs do not scan them again.
+    """Freezes the objects that a long run of the collector has left, so that later runs do not scan them; see FREEZES.
 
-    With 20,000 pods, a run over all objects takes 0.11 s. Frozen objects are freed as soon as nothing refers to
-    them; only cycles among them stay until then.
+    With 20,000 pods, a run over all objects takes 0.11 s. A frozen object is freed as soon as nothing refers to it. A cycle of
+    frozen objects stays until all objects are scanned again.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

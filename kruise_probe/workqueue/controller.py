@@ -89,7 +89,6 @@ class Controller(Generic[K]):
         """Workers that wait for a slice."""
         self._slice_ends_at = -math.inf
         self._metrics = ReconcileMetrics(self.name)
-        self._metrics.active_workers.set_function(lambda: len(queue.processing))
         queue.share(workers)
         publish(queue)
 

@@ -73,6 +73,11 @@ class WorkQueueCollector(Collector):
             "Seconds spent so far on the key that has been processed for longest",
             labels=labels,
         )
+        active = GaugeMetricFamily(
+            "controller_runtime_active_workers",
+            "Workers that are reconciling now",
+            labels=("controller",),
+        )
         queued = HistogramMetricFamily(
             "workqueue_queue_duration_seconds",
             "Seconds from adding a key until a worker gets it",
@@ -94,9 +99,10 @@ class WorkQueueCollector(Collector):
             ages = [max(0.0, now - started_at) for started_at in queue.processing.values()]
             unfinished.add_metric(own, sum(ages))
             longest.add_metric(own, max(ages, default=0.0))
+            active.add_metric((name,), len(queue.processing))
             _add_durations(queued, own, queue.queue_duration)
             _add_durations(worked, own, queue.work_duration)
-        yield from (depth, adds, retries, unfinished, longest, queued, worked)
+        yield from (depth, adds, retries, unfinished, longest, active, queued, worked)
 
 
 def _add_durations(
@@ -151,9 +157,6 @@ _reconcile_time = Histogram(
 _max_concurrent = Gauge(
     "controller_runtime_max_concurrent_reconciles", "Workers of a controller", ["controller"]
 )
-_active_workers = Gauge(
-    "controller_runtime_active_workers", "Workers that are reconciling now", ["controller"]
-)
 
 
 class ReconcileMetrics:
@@ -170,5 +173,4 @@ class ReconcileMetrics:
         self.timeouts = _timeouts.labels(controller)
         SLOW_STEPS.labels(controller)
         self.seconds = _reconcile_time.labels(controller)
-        self.active_workers = _active_workers.labels(controller)
         self.max_concurrent = _max_concurrent.labels(controller)
