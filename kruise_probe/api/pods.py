@@ -4,7 +4,7 @@ Source: k8s.io/api core/v1 Pod.
 Differs: unused fields are dropped.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
@@ -18,6 +18,8 @@ from kruise_probe.api.structs import Wire
 
 FINISHED_PHASES: Final = ("Succeeded", "Failed")
 
+FEW_CONDITIONS: Final = 16
+"""A mapping of so few costs more than it saves."""
 
 NO_EXIT_CODES: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -174,3 +176,14 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
             if condition.type == condition_type:
                 return condition
         return None
+
+    def condition_lookup(self) -> "ConditionLookup":
+        """`condition`, for many types: of a pod with many conditions it makes a mapping first."""
+        if len(self.conditions) <= FEW_CONDITIONS:
+            return self.condition
+        first_of_type = {condition.type: condition for condition in reversed(self.conditions)}
+        return first_of_type.get
+
+
+ConditionLookup = Callable[[str], PodCondition | None]
+"""The first condition of a type."""

@@ -368,12 +368,11 @@ class StaleMarks:
             if is_removed and condition.type in pod.readiness_gates:
                 mark = Mark("conditions", condition.type)
                 accepted.add(mark)
-        owned = filter(pod.has, pod.owned - accepted)
-        unowned = pod.marks - pod.owned - pod.owned_by_others
+        left = pod.marks - accepted
         self._pod = pod
         self._accepted = accepted
-        self._owned = frozenset(owned)
-        self._unowned = unowned - accepted
+        self._owned = left & pod.owned
+        self._unowned = left - pod.owned - pod.owned_by_others
 
     def has_any_of(self, marker: CompiledMarker) -> bool:
         """Whether `marker` names any of them."""

@@ -4,6 +4,7 @@ Source: no counterpart; the API server records the field manager of each value (
 Differs: nothing.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from kruise_probe.api.meta import NamespacedName
@@ -50,9 +51,7 @@ def foreign_changes(
     """What an update that is not ours changed of our marks on a pod that probes still claim."""
     ours = old.owned & claims.owners.keys()
     found = []
-    for mark in ours:
-        if _says_the_same(old, new, mark):
-            continue
+    for mark in _changed(old, new, ours):
         writer = new.writer_of(mark)
         if not new.has(mark):
             writer = REMOVED
@@ -62,20 +61,24 @@ def foreign_changes(
     return found
 
 
-def _says_the_same(
+def _changed(
     old: Pod,
     new: Pod,
-    mark: Mark,
-) -> bool:
-    if not old.has(mark):
-        return True
-    if mark.field != "conditions":
-        return old.value_of(mark) == new.value_of(mark)
-    before = old.condition(mark.name)
-    if before is None:
-        return False
-    after = new.condition(mark.name)
-    return same_condition(after, before)
+    marks: Iterable[Mark],
+) -> Iterator[Mark]:
+    """Those of `marks` that `old` has, and `new` has not or with another value."""
+    condition_before = old.condition_lookup()
+    condition_after = new.condition_lookup()
+    for mark in marks:
+        if mark.field == "conditions":
+            before = condition_before(mark.name)
+            after = condition_after(mark.name)
+            is_changed = before is not None and not same_condition(after, before)
+        else:
+            value = old.value_of(mark)
+            is_changed = value is not None and new.value_of(mark) != value
+        if is_changed:
+            yield mark
 
 
 class ForeignChanges:

@@ -48,7 +48,14 @@ from kruise_probe.api.names import (
     ProbeName,
 )
 from kruise_probe.api.node_pod_probe import ContainerProbeState
-from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod, PodCondition
+from kruise_probe.api.pods import (
+    NOTHING_OWNED,
+    ConditionLookup,
+    Mark,
+    Owned,
+    Pod,
+    PodCondition,
+)
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ProbeState
@@ -130,17 +137,19 @@ def marking(
     if pod.mirror:
         return None
     changes = Changes({}, [], [])
+    condition_of = pod.condition_lookup()
     for claim in claims.claims:
         if pod.paused or claim.paused:
             if pod.active and not results.by_provider:
-                _mark_paused(pod, claim, changes)
+                current = condition_of(claim.condition_type)
+                _mark_paused(pod, claim, current, changes)
             continue
         if pod.finished and results.by_provider:
             continue
         state, why = _shown(pod, claim, results)
         role = roles.get(claim.name)
         if state is not None and claim.condition_type and not results.by_provider:
-            current = pod.condition(claim.condition_type)
+            current = condition_of(claim.condition_type)
             condition = _condition(current, claim, state, why, role, now)
             is_edited = claim.name in edited and why is None
             if is_edited or not same_condition(current, condition):
@@ -149,7 +158,7 @@ def marking(
         for mark, value, _ in values_of(wanted, state):
             if pod.value_of(mark) != value:
                 changes.keys[mark] = value
-    _remove_stale_marks(pod, claims, ended, changes)
+    _remove_stale_marks(pod, claims, ended, condition_of, changes)
     return changes if any(changes) else None
 
 
@@ -341,10 +350,10 @@ def _owns_condition(pod: Pod, type: str) -> bool:
 def _mark_paused(
     pod: Pod,
     claim: Claim,
+    current: PodCondition | None,
     changes: Changes,
 ) -> None:
     """Set the reason of our condition of a paused probe."""
-    current = pod.condition(claim.condition_type)
     if current is None or current.reason == REASON_PAUSED:
         return
     if _owns_condition(pod, claim.condition_type):
@@ -360,6 +369,7 @@ def _remove_stale_marks(
     pod: Pod,
     claims: Claims,
     ended: Owned,
+    condition_of: ConditionLookup,
     changes: Changes,
 ) -> None:
     """Remove our marks, `ended` among them, that no live marker of the pod would write."""
@@ -368,7 +378,8 @@ def _remove_stale_marks(
         owner = claims.owners.get(mark)
         if mark.field == "conditions":
             if owner is None:
-                _remove_condition(pod, mark.name, changes)
+                current = condition_of(mark.name)
+                _remove_condition(pod, current, changes)
             continue
         value = pod.value_of(mark)
         if value is None:
@@ -385,12 +396,12 @@ def _remove_stale_marks(
 
 def _remove_condition(
     pod: Pod,
-    type: str,
+    current: PodCondition | None,
     changes: Changes,
 ) -> None:
-    current = pod.condition(type)
     if current is None:
         return
+    type = current.type
     if type not in pod.readiness_gates:
         changes.deleted.append(type)
     elif current.reason != REASON_PROBE_REMOVED and not reserved_condition_error(type):
@@ -400,8 +411,9 @@ def _remove_condition(
 def states_of_conditions(pod: Pod, claims: Claims) -> States:
     """Convert the conditions that the provider wrote into probe states."""
     states = {}
+    condition_of = pod.condition_lookup()
     for claim in claims.claims:
-        condition = pod.condition(claim.condition_type)
+        condition = condition_of(claim.condition_type)
         if condition is None:
             continue
         states[claim.name] = ContainerProbeState(

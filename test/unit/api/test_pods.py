@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import astuple
-from support.builders import CREATED, condition_wire, owned_fields, pod_wire
+from support.builders import CREATED, condition_wire, owned_fields, pod, pod_wire
 from support.cases import cases
 from support.wire import Json
 
 from kruise_probe.api.pod_wire import SHARED_BYTES
-from kruise_probe.api.pods import NOTHING_OWNED, Container, Mark, Owned, Pod
+from kruise_probe.api.pods import NOTHING_OWNED, Container, Mark, Owned, Pod, PodCondition
 from kruise_probe.api.resources import PODS
 
 RECORDED = Path(__file__).parents[2] / "data" / "pod.json"
@@ -108,6 +108,19 @@ def test_pods_with_hundreds_of_conditions_share_texts_and_marks() -> None:
     for condition, same in zip(one.conditions, two.conditions, strict=True):
         texts = zip(astuple(condition), astuple(same), strict=True)
         assert all(text is shared for text, shared in texts)
+
+
+@pytest.mark.parametrize("others", [0, 384])
+def test_of_two_conditions_with_one_type_the_first_counts(others: int) -> None:
+    first, second = condition_wire("c/twice"), condition_wire("c/twice", "False")
+    more = [condition_wire(f"c/{number}") for number in range(others)]
+    of_pod = pod(conditions=[first, *more, second])
+
+    condition_of = of_pod.condition_lookup()
+
+    types = ("c/twice", "c/absent", "c/0", "c/383")
+    assert [*map(condition_of, types)] == [*map(of_pod.condition, types)]
+    assert condition_of("c/twice") == PodCondition("c/twice", "True")
 
 
 def test_pods_with_other_owners_share_what_their_managers_own() -> None:
