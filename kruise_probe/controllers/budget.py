@@ -145,6 +145,14 @@ def entry_bytes(entry: PodProbe) -> int:
     return without_probes.own_bytes + _bytes_of(entry.probes)
 
 
+def room_bytes(entries: Iterable[PodProbe], limit_bytes: int = MAX_OBJECT_BYTES) -> int:
+    """What may be added to an object with these entries; negative if it is too large."""
+    left = limit_bytes - RESERVED_BYTES
+    for entry in entries:
+        left -= entry_bytes(entry)
+    return left
+
+
 def _bytes_of(probes: Iterable[ContainerProbe]) -> int:
     size = 0
     for probe in probes:
@@ -163,9 +171,7 @@ def fit_steps(
 
     `others` are the entries of other managers. They always stay, and reduce the bytes to divide.
     """
-    left_bytes = limit_bytes - RESERVED_BYTES
-    for entry in others:
-        left_bytes -= entry_bytes(entry)
+    left_bytes = room_bytes(others, limit_bytes)
     wanted_bytes = 0
     for part in parts:
         left_bytes -= _fixed_bytes(part)

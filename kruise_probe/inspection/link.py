@@ -17,6 +17,7 @@ from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_PAUSED
 from kruise_probe.api.node_pod_probe import ContainerProbeState, PodProbe
 from kruise_probe.api.pods import Mark
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodContainerProbe, PodProbeMarker
+from kruise_probe.controllers.budget import entry_bytes
 from kruise_probe.controllers.claims import Claim, ClaimConflict
 from kruise_probe.controllers.compiled import CompiledMarker, Wanted
 from kruise_probe.controllers.conditions import listed
@@ -220,6 +221,16 @@ class ProbeContext(NamedTuple):
         return by_name[self.name]
 
     @property
+    def needed_bytes(self) -> int:
+        """What the probes of the marker on this pod add to the NodePodProbe of its node, if none are there."""
+        pod = self.pod
+        planned = probes_of_marker(self.marker, pod.containers, pod.started)
+        if self.entry is not None:
+            return planned.size_bytes
+        alone = PodProbe(pod.name, pod.namespace, pod.uid, pod.ip, planned.probes)
+        return entry_bytes(alone)
+
+    @property
     def is_outdated(self) -> bool:
         """Whether the daemon has no result of the edited probe yet; False if it reports no hash, as Kruise's daemon."""
         current = self.current
@@ -247,13 +258,14 @@ class ProbeContext(NamedTuple):
                 found.append(str(conflict))
         return listed(found)
 
-    def reported(self, about: str, *reasons: str) -> Condition | None:
-        """The marker's condition with one of these reasons whose message has the name `about`."""
+    def reported(self, *reasons: str) -> Condition | None:
+        """The marker's condition with one of these reasons whose message names the pod."""
+        pod = str(self.pod.key)
         for condition in self.source.conditions:
             if condition.reason not in reasons:
                 continue
             names = _NAMES.findall(condition.message)
-            if about in names:
+            if pod in names:
                 return condition
         return None
 

@@ -337,9 +337,7 @@ def _behind(
         age = max(int(passed.total_seconds()), 0)
         text += f". The manager has not written this result yet ({age} s)"
         return Found(text, "ResultNew")
-    pod = str(context.pod.key)
     report = context.reported(
-        pod,
         "PodNotMarked",
         CHANGED_BY_ADMISSION,
         CHANGED_BY_ANOTHER,

@@ -20,6 +20,7 @@ from kruise_probe.api.names import (
 from kruise_probe.api.node_pod_probe import NodePodProbe
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.controllers.budget import room_bytes
 from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.daemon_leases import is_outlived, silence
@@ -129,6 +130,21 @@ class Snapshot:
             for node_pod_probe in self.node_pod_probes.values():
                 index.update(None, node_pod_probe)
         return index
+
+    def room_bytes(self, node: str) -> int:
+        """What may be added to the NodePodProbe of a node; nothing without one."""
+        room = self._rooms.get(node)
+        if room is None:
+            known = self._report(node)
+            room = 0
+            if known is not None:
+                room = room_bytes(known.spec.pod_probes)
+            self._rooms[node] = room
+        return room
+
+    @cached_property
+    def _rooms(self) -> dict[str, int]:
+        return {}
 
     def node(self, name: str) -> Node | None:
         if self.nodes is None:

@@ -19,6 +19,7 @@ from kruise_probe.controllers.conditions import MARKER_DELETING, MARKER_HELD
 from kruise_probe.controllers.limits import (
     ANNOTATIONS_FULL,
     LIMITS_OF_SETS,
+    NO_ROOM,
     has_no_place_in_annotations,
 )
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER, INVALID_SPEC
@@ -256,10 +257,11 @@ def node_pod_probe_link(context: ProbeContext) -> Found:
     why = _why_behind(context)
     if current is not None:
         return Found(f"{what}still contains an earlier version of the probe{why}", "EntryBehind")
-    if full := context.reported(pod.node, REASON_NO_ROOM):
-        return Found(f"the marker's status says: {full.message}", REASON_NO_ROOM)
     if pod.node not in snapshot.node_pod_probes:
         return Found(f"{what}does not exist{why}", "EntryMissing")
+    is_reported = any(problem.reason == REASON_NO_ROOM for problem in context.source.conditions)
+    if is_reported and context.needed_bytes > snapshot.room_bytes(pod.node):
+        return of_limit(NO_ROOM)
     return Found(f"{what}does not contain {context.name} of this pod{why}", "EntryMissing")
 
 

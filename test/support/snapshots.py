@@ -27,8 +27,10 @@ from support.tables import load_table
 from support.wire import Json
 
 from kruise_probe.api.names import LEADER_ELECTION_ID
+from kruise_probe.api.node_pod_probe import MAX_OBJECT_BYTES
 from kruise_probe.api.probe import Probe
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
+from kruise_probe.controllers.budget import RESERVED_BYTES
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.plan import plan_steps
@@ -37,6 +39,21 @@ from kruise_probe.inspection.snapshot import Snapshot
 
 NOW = datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)
 FRESH = "2026-01-01T00:01:20.000000Z"
+
+
+_LARGE_ENTRY = {
+    "name": "large",
+    "namespace": "other",
+    "uid": "uid-large",
+    "IP": "",
+    "probes": [
+        {
+            "name": "large#probe",
+            "containerName": "main",
+            "probe": {"exec": {"command": ["x" * (MAX_OBJECT_BYTES - RESERVED_BYTES - 1000)]}},
+        }
+    ],
+}
 
 
 def seen_pod(wire: Json, *, containers: Json | None = None, last: Json | None = None) -> SeenPod:
@@ -70,6 +87,7 @@ def snapshot(
     states: Sequence[Json] | None = None,
     seen: Sequence[SeenPod] | None = None,
     planned: bool = True,
+    full: bool = False,
     node: Json | None = None,
     renewed: str | None = FRESH,
     seconds: int = 60,
@@ -77,7 +95,7 @@ def snapshot(
     forbidden: Sequence[str] = (),
     now: datetime = NOW,
 ) -> Snapshot:
-    """By default one marker selects one pod. `states` of every pod's probes; `renewed` None for a node without a daemon; `led` is when a leader renewed its Lease; `forbidden` kinds are None."""
+    """By default one marker selects one pod. `states` of every pod's probes; a node is `full` by the entry of another pod; `renewed` None for a node without a daemon; `led` is when a leader renewed its Lease; `forbidden` kinds are None."""
     pods, markers = (
         [healthy_pod()] if pods is None else pods,
         [marker()] if markers is None else markers,
@@ -89,8 +107,9 @@ def snapshot(
     for each in compiled:
         matching.set_marker(each)
     entries = at_once(plan_steps(found, matching.considered_of, ())).entries
+    kept = msgspec.to_builtins(entries) if planned else ()
     report = npp_wire(
-        entries=msgspec.to_builtins(entries) if planned else (),
+        entries=[*kept, _LARGE_ENTRY] if full else kept,
         statuses=[
             pod_status_wire(
                 {"metadata": {"name": each.name, "namespace": each.namespace, "uid": each.uid}},
@@ -129,11 +148,6 @@ def _probing(probe: Json) -> list[Json]:
 def _reporting(conditions: list[Json]) -> list[Json]:
     """A marker whose status has these conditions."""
     return [marker(status={"observedGeneration": 1, "conditions": conditions})]
-
-
-def _crowded(node: str) -> Json:
-    said = f"Some pods are not probed, as they would exceed 1 MiB: {node} (49 pods). Use fewer."
-    return condition_wire("Degraded", "True", reason="NoRoom", message=said)
 
 
 def _older(count: str) -> list[Json]:
@@ -178,7 +192,6 @@ TAGS: dict[str, Any] = {
     "unknown": lambda message: [state_wire(state="Unknown", message=message)],
     "probing": _probing,
     "reporting": _reporting,
-    "crowded": _crowded,
     "older": _older,
     "hash": _hash,
     "json": json.dumps,

@@ -21,6 +21,7 @@ from kruise_probe.controllers.budget import (
     entry_bytes,
     fit_steps,
     pod_probes,
+    room_bytes,
 )
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.matching import Matching
@@ -124,6 +125,23 @@ def test_entries_that_always_stay_reduce_the_bytes_to_divide(
         assert pods_left_out(result) == {"old": 5, "new": 5}
     stay = [each for each in result.entries if "stranger#healthy" in str(each.probes)]
     assert len(stay) == len(STRANGER)
+
+
+@pytest.mark.parametrize("more_bytes", range(0, 5000, 250))
+def test_what_is_left_out_does_not_fit_beside_what_is_kept(more_bytes: int) -> None:
+    """So `explain` needs only the NodePodProbe to find why probes are missing in it."""
+    parts = planned(5, OLD, NEW).parts
+    limit = RESERVED_BYTES + more_bytes
+    result = fit(parts, (), limit)
+    kept = {entry.uid: entry for entry in result.entries}
+    room = room_bytes(result.entries, limit)
+    assert room >= 0
+    for part in parts:
+        entry = part.entry
+        own_bytes = 0 if entry.uid in kept else part.own_bytes
+        for group in part.of_template.groups:
+            is_left_out = group.marker in result.no_room.get(entry.uid, ())
+            assert not is_left_out or own_bytes + group.size_bytes > room
 
 
 class Wish(NamedTuple):

@@ -92,10 +92,9 @@ def test_a_missing_entry_has_the_reason_of_the_markers_status(
 
 def test_an_entry_of_an_earlier_version_is_behind_and_another_probe_does_not_count() -> None:
     """The entry has a probe of the same marker that is as it should be, and an old one. The node is full for other pods."""
-    said = "Some pods are not probed, as they would exceed 1 MiB: node-1 (49 pods). Use fewer."
-    full = condition_wire("Degraded", "True", reason="NoRoom", message=said)
+    full = condition_wire("Degraded", "True", reason="NoRoom", message="some nodes are full")
     two = [probe_wire(), probe_wire(name="second", condition="x.com/b")]
-    built = snapshot(markers=[marker(probes=two)])
+    built = snapshot(markers=[marker(probes=two)], full=True)
     newer = marker(
         probes=[probe_wire(), probe_wire(name="second", condition="x.com/b", periodSeconds=77)],
         created="2025-01-01T00:00:00Z",
