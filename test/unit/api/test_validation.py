@@ -45,6 +45,16 @@ def test_policy_state_is_unique_per_probe() -> None:
     assert error.message.endswith(": must be unique in this markerPolicy")
 
 
+def test_a_range_of_status_codes_is_not_reversed() -> None:
+    """CEL cannot check it within its cost limit: a value that is a number or a text counts as long as a whole request."""
+    codes = {"statusCodes": [503, "200-200", "299-200", "500-200"]}
+    probe = {"probe": {"httpGet": {"port": 1}}, "successWhen": codes}
+    errors = errors_of(edited("probes.0", {**GOOD["probes"][0], **probe}))
+
+    reversed_codes = {f"spec.probes[0].successWhen.statusCodes[{place}]" for place in (2, 3)}
+    assert {error.path for error in errors} == reversed_codes
+
+
 @given(st.text(st.sampled_from("/:?#%2Fz@[a\t ä"), max_size=12))
 @example("%2F")
 @example("///")
