@@ -80,10 +80,10 @@ def adoption(
     result = handover.result
     same = False
     of_another = had_container
-    if result is not None:
-        same = is_of_container(result, started_at, wall_now)
-        of_another = of_another or not same
     in_delay = delay_ends > loop_now
+    if result is not None:
+        same = is_of_container(result, started_at, wall_now, in_delay=in_delay)
+        of_another = of_another or not same
     unwatched_from = handover.watched_until + grace_seconds
     was_unwatched = daemon_start.loop_seconds >= unwatched_from
     # The state of another container is kept until the first result of this one, if that comes soon.

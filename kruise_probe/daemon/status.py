@@ -257,11 +257,17 @@ def recorded_in(
     return recorded
 
 
-def is_of_container(result: ContainerProbeState, started_at: float | None, now: float) -> bool:
+def is_of_container(
+    result: ContainerProbeState,
+    started_at: float | None,
+    now: float,
+    *,
+    in_delay: bool,
+) -> bool:
     """Whether `result` is of the container that started at `started_at` (as `now`, in seconds since the epoch).
 
-    Wire times have whole seconds: a probe in the same second as the start counts as after it. A container that started in the
-    future is older than the last step of the clock.
+    Wire times have whole seconds: a probe in the same second as the start counts as after it, unless the container has not been
+    probed, because it is in its initial delay. A container that started in the future is older than the last step of the clock.
     """
     probed_at = parse_time(result.last_probe_time)
     if not started_at or probed_at is None:
@@ -269,4 +275,7 @@ def is_of_container(result: ContainerProbeState, started_at: float | None, now: 
     if started_at > now:
         return True
     started_second = int(started_at)
-    return started_second <= probed_at.timestamp()
+    probed_second = probed_at.timestamp()
+    if in_delay:
+        return started_second < probed_second
+    return started_second <= probed_second

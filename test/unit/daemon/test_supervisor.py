@@ -30,6 +30,7 @@ from support.scripted_node import (
 from kruise_probe.api.meta import OwnerReference
 from kruise_probe.api.node_pod_probe import NodePodProbeSpec, NodePodProbeStatus, PodProbe
 from kruise_probe.api.probe import Probe
+from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.daemon.places import EXECS, Places
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason, Target, success
@@ -253,6 +254,20 @@ async def test_state_of_a_container_that_changed_while_the_daemon_was_down(
     await asyncio.sleep(down)
     await node.killed_daemon(4 if down else 20)
     assert states.split() == node.api.transitions()
+
+
+async def test_a_result_in_the_second_of_a_restart_is_not_of_the_container_in_its_delay(
+    node: ScriptedNode,
+) -> None:
+    """Wire times have whole seconds, so by its time it may be of both containers."""
+    node.api.put(one(exec_probe(initial_delay_seconds=5)))
+    node.containers.start(age=4)
+    await node.killed_daemon(1.2)
+    node.containers.start()
+    (pod,) = node.api.status.pod_probe_statuses
+    assert pod.probe_states[0].last_probe_time == format_time(wall_clock())
+    await node.killed_daemon(2)
+    assert node.api.transitions() == ["Succeeded", "Unknown"]
 
 
 @pytest.mark.parametrize("prunes", [False, True])
