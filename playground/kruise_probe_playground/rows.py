@@ -92,8 +92,15 @@ def _pod_row(pod: NodePod, probes: Iterable[tuple[str, ProbeRow]]) -> PodRow:
         ready=ready.status if ready else "",
         ip=pod.status.pod_ip or "",
         restarts=sum(status.restart_count for status in pod.status.container_statuses),
-        probes=tuple(row._replace(gate=kind in gates) for kind, row in probes),
+        probes=tuple(
+            row._replace(gate=kind in gates, message=one_line(row.message)) for kind, row in probes
+        ),
     )
+
+
+def one_line(message: str) -> str:
+    """A command prints several lines if it fails; each probe and each change has one."""
+    return " ".join(message.split())
 
 
 def _status(pod: NodePod) -> str:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.meta import ApiObject, Resource, as_is
-from kruise_probe_playground.rows import PodRow, ProbeRow
+from kruise_probe_playground.rows import PodRow, ProbeRow, one_line
 
 
 class InvolvedObject(msgspec.Struct, frozen=True):
@@ -127,7 +127,7 @@ def event_line(event: PodEvent) -> Line:
     namespace = event.involved_object.namespace
     name = event.involved_object.name
     about = name if namespace == "default" else f"{namespace}/{name}"
-    message = f": {event.message}" if event.message else ""
+    message = f": {one_line(event.message)}" if event.message else ""
     return Line(
         about,
         f"event {event.reason}{times}{message}",
