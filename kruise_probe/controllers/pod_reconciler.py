@@ -131,7 +131,8 @@ class PodReconciler:
         )
         self._report_removed(pod, changes, claims)
         if changes is None:
-            self._finish(pod, ended)
+            self._record_refusals(pod, {})
+            self._forget_ended(pod, ended)
             self._pacer.drop_pending(key, pending)
             return _retry_of(roles)
         cause = cause_of(pod, changes, claims, pending)
@@ -189,7 +190,7 @@ class PodReconciler:
         self._record(write, written)
         if failure is not None:
             raise failure
-        self._finish(pod, write.ended)
+        self._forget_ended(pod, write.ended)
         if self._is_contested(write, written):
             return Result(CONTESTED_SECONDS)
         return _retry_of(write.roles)
@@ -351,9 +352,8 @@ class PodReconciler:
         self._state.informers.pods.record_write(written)
         return written
 
-    def _finish(self, pod: Pod, ended: Owned) -> None:
-        """Forget refusals, and the marks that have been removed, unless more have ended meanwhile."""
-        self._record_refusals(pod, {})
+    def _forget_ended(self, pod: Pod, ended: Owned) -> None:
+        """Forget the marks that have been removed, unless more have ended meanwhile."""
         all_ended = self._state.ended
         if all_ended.get(pod.key) is ended:
             del all_ended[pod.key]
