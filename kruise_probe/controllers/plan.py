@@ -86,16 +86,15 @@ def plan_steps(
     `pods` are all pods of the node. `ending` are the markers being deleted that have probes in `current`. A non-empty
     `namespace` is the only one managed: entries of others in `current` stay.
     """
-    pods = list(pods)
+    of_pods = [(pod, considered_of(pod)) for pod in pods]
     fixed: Mapping[str, tuple[ContainerProbe, ...]] = {}
     if ending:
-        unfinished = yield from _unfinished(pods, considered_of, ending)
+        unfinished = yield from _unfinished(of_pods, ending)
         fixed = _probes_of(unfinished, current)
     templates: dict[object, _Template] = {}
     parts = []
     left_out = Counter[str]()
-    for number, pod in enumerate(pods, start=1):
-        considered = considered_of(pod)
+    for number, (pod, considered) in enumerate(of_pods, start=1):
         if (considered or fixed) and may_have_entry(pod):
             template = _template_of(pod, considered, templates)
             if is_probed(pod):
@@ -203,14 +202,13 @@ def _entry_of(marker: CompiledMarker, key: _EntryKey) -> Group:
 
 
 def _unfinished(
-    pods: Sequence[Pod],
-    considered_of: ConsideredOf,
+    of_pods: Sequence[tuple[Pod, Considered]],
     ending: Sequence[CompiledMarker],
 ) -> Steps[set[NamespacedName]]:
     """The markers being deleted whose marks are still on pods of this node."""
     unfinished = set()
-    for number, pod in enumerate(pods, start=1):
-        claims = claims_of(considered_of(pod))
+    for number, (pod, considered) in enumerate(of_pods, start=1):
+        claims = claims_of(considered)
         stale = StaleMarks(pod, claims.on(pod))
         for marker in ending:
             if marker.key.namespace != pod.namespace:
