@@ -82,6 +82,8 @@ class Daemon(msgspec.Struct):
     @property
     def two_holders(self) -> tuple[str, ...]:
         """The processes that renew the Lease in turns; empty if it is one, or if one replaced another."""
+        if not self.holders:  # the common case
+            return ()
         turns = [holder for holder, _ in groupby(self.holders)]
         processes = set(turns)
         returns = len(turns) - len(processes)
@@ -106,11 +108,11 @@ class DaemonLeases:
     def __init__(self) -> None:
         self.daemons: Final[dict[str, Daemon]] = {}
 
-    def liveness(self, node: str) -> Liveness:
+    def findings(self, node: str) -> Findings:
         daemon = self.daemons.get(node)
         if daemon is None:
-            return Liveness.ALIVE
-        return daemon.liveness
+            return Liveness.ALIVE, ()
+        return daemon.findings
 
     def two_holders(self, node: str) -> tuple[str, ...]:
         daemon = self.daemons.get(node)

@@ -46,6 +46,26 @@ class NodeView(NamedTuple):
         identity = (pod.namespace, pod.name, pod.uid)
         return _by_name(self.statuses.get(identity))
 
+    def current_states_of(self, pod: Pod, markers: Iterable[CompiledMarker]) -> States:
+        """The published states of the pod's probes, without results of handlers that `markers` no longer have.
+
+        So a new policy is not applied to the result of an old command, also if the marker was deleted and created
+        again. Unknown is no result of a handler. With Kruise's daemon or CRD states have no hash, and all count.
+        """
+        states = self.states_of(pod)
+        if not states:
+            return states
+        for marker in markers:
+            for probe in marker.probes:
+                state = states.get(probe.name)
+                if state is None:
+                    continue
+                if not state.probe_hash or state.state == ProbeState.UNKNOWN:
+                    continue
+                if state.probe_hash != probe.hash_on(pod):
+                    del states[probe.name]
+        return states
+
     def entry_of(self, pod: Pod, probe: str) -> ContainerProbe | None:
         """The stored entry of a probe of the pod."""
         entry = self.entries.get(pod.uid)
@@ -119,26 +139,6 @@ class NodePodProbeIndex:
     def view(self, node: str) -> NodeView:
         """The indexed NodePodProbe of `node`; empty if there is none."""
         return self._views.get(node, _EMPTY_VIEW)
-
-    def states_of(self, pod: Pod, markers: Iterable[CompiledMarker]) -> States:
-        """The states that the node of `pod` published for it, without results of handlers that `markers` no longer have.
-
-        So a new policy is not applied to the result of an old command, also if the marker was deleted and created
-        again. Unknown is no result of a handler. With Kruise's daemon or CRD states have no hash, and all count.
-        """
-        states = self.view(pod.node).states_of(pod)
-        if not states:
-            return states
-        for marker in markers:
-            for probe in marker.probes:
-                state = states.get(probe.name)
-                if state is None:
-                    continue
-                if not state.probe_hash or state.state == ProbeState.UNKNOWN:
-                    continue
-                if state.probe_hash != probe.hash_on(pod):
-                    del states[probe.name]
-        return states
 
     def nodes_holding(self, marker: NamespacedName) -> Collection[str]:
         """The nodes whose NodePodProbe holds an entry of `marker`."""

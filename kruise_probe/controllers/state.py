@@ -32,22 +32,15 @@ from kruise_probe.controllers.foreign import (
     ForeignChanges,
     foreign_changes,
 )
-from kruise_probe.controllers.limits import (
-    NOTHING_LEFT_OUT,
-    LeftOut,
-    is_probed,
-    left_out_of,
-    reported_without_room,
-)
+from kruise_probe.controllers.known_node import KnownNode, results_of
 from kruise_probe.controllers.marked_pods import EndingMarkers, MarkedPods
-from kruise_probe.controllers.marking import PodResults, States, states_of_conditions
+from kruise_probe.controllers.marking import PodResults
 from kruise_probe.controllers.matching import Considered, Matching
 from kruise_probe.controllers.node_index import NodePodProbeIndex
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.refused import RefusedPods
 from kruise_probe.controllers.role_fence import RoleFence
 from kruise_probe.controllers.role_groups import RoleGroups
-from kruise_probe.controllers.support import unsupported_on, unsupported_on_virtual_nodes
 from kruise_probe.controllers.tallies import Tallies
 from kruise_probe.controllers.writes import WritePacer
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -301,64 +294,25 @@ class State:
     def spec(self, node: str) -> WrittenSpec:
         return self.specs.get(node, UNKNOWN_SPEC)
 
-    def results_of(self, pod: Pod, markers: Considered) -> PodResults:
-        """The results of `pod`, for which `markers` are considered; those of a finished pod do not count any more."""
-        node = self.node(pod.node)
+    def known_node(self, name: str) -> KnownNode:
+        """What all pods of a node have in common."""
+        node = self.node(name)
         is_virtual = node is not None and node.is_virtual
-        if node is None or pod.finished:
-            return PodResults(by_provider=is_virtual)
-        if is_virtual:
-            return self._results_of_provider(pod, markers)
-        view = self.node_index.view(pod.node)
-        is_altered = self.spec(pod.node).is_altered
-        hashed = markers
-        if is_altered:
-            hashed = ()  # the daemon reports hashes of the entries that the API server has changed
-        states = self.node_index.states_of(pod, hashed)
-        left_out = self._left_out_of(pod, markers)
-        unsupported = unsupported_on(
-            pod,
-            markers,
-            view,
-            is_altered=is_altered,
+        spec = self.specs.get(name)
+        liveness, holders = self.leases.findings(name)
+        return KnownNode(
+            exists=node is not None,
+            is_virtual=is_virtual,
+            has_provider=is_virtual and self.options.serverless,
+            view=self.node_index.view(name),
+            no_room=None if spec is None else spec.no_room,
+            is_altered=spec is not None and spec.is_altered,
+            liveness=liveness,
+            why_stale=self.leases.why_stale(name),
+            has_two_daemons=bool(holders),
         )
-        if unsupported:
-            states = _without(states, unsupported)
-            left_out = {**left_out, **unsupported}
-        why_stale = self.leases.why_stale(pod.node)
-        return PodResults(states, why_stale, left_out=left_out)
 
-    def _results_of_provider(self, pod: Pod, markers: Considered) -> PodResults:
-        """The conditions that a serverless provider wrote, if the feature gate is on."""
-        unsupported = unsupported_on_virtual_nodes(markers)
-        if not self.options.serverless:
-            return PodResults(by_provider=True, left_out=unsupported)
-        claims = claims_of(markers)
-        states = _without(states_of_conditions(pod, claims), unsupported)
-        return PodResults(states, by_provider=True, left_out=unsupported)
-
-    def _left_out_of(self, pod: Pod, markers: Considered) -> Mapping[str, LeftOut]:
-        if not is_probed(pod):
-            return NOTHING_LEFT_OUT
-        no_room = self._without_room(pod, markers)
-        return left_out_of(pod, markers, no_room)
-
-    def _without_room(self, pod: Pod, markers: Considered) -> Collection[str]:
-        """The markers whose probes do not fit into the node's NodePodProbe.
-
-        Until the first plan of the node after a restart, the pod's conditions provide it.
-        """
-        spec = self.specs.get(pod.node)
-        if spec is not None:
-            return spec.no_room.get(pod.uid, ())
-        view = self.node_index.view(pod.node)
-        entry = view.entries.get(pod.uid)
-        if entry is None:
-            return reported_without_room(pod, markers, ())
-        running = [probe.name for probe in entry.probes]
-        return reported_without_room(pod, markers, running)
-
-
-def _without(states: States, unsupported: Mapping[str, LeftOut]) -> States:
-    """The states but those of probes whose results do not count."""
-    return {name: state for name, state in states.items() if name not in unsupported}
+    def results_of(self, pod: Pod, markers: Considered) -> PodResults:
+        """The results of `pod`, for which `markers` are considered."""
+        node = self.known_node(pod.node)
+        return results_of(pod, markers, node)

@@ -8,10 +8,11 @@ Differs: counts the changed pods, not all pods of a marker. The pods of an event
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.pods import Pod
+from kruise_probe.api.pods import Owned, Pod
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
 from kruise_probe.controllers.backlog import COUNT, EndOfPods, Visit
 from kruise_probe.controllers.claims import ClaimConflict, Claims, claims_of, conflicts_of
@@ -25,6 +26,7 @@ from kruise_probe.controllers.counts import (
     invalid_values,
 )
 from kruise_probe.controllers.daemon_leases import Liveness
+from kruise_probe.controllers.known_node import KnownNode, results_of
 from kruise_probe.controllers.limits import is_probed
 from kruise_probe.controllers.marking import PodResults, States, states_of_conditions
 from kruise_probe.controllers.matching import Considered
@@ -54,39 +56,41 @@ class VisitReconciler:
 
     async def reconcile(self, namespace: str) -> Result | None:
         backlog = self._state.backlog
-        ends_at = loop_time() + SLICE_SECONDS
+        moment = _Moment(self._state)
         for waiting, visit in backlog.take(namespace, PODS_PER_STEP):
             if isinstance(waiting, EndOfPods):
                 self._complete(waiting.marker)
                 continue
             pod = self._state.pods.get(waiting)
             if pod is not None:
-                self._visit(pod, visit)
-                self._count(pod)
-            if loop_time() >= ends_at:
+                self._visit(pod, visit, moment)
+                self._count(pod, moment)
+            if loop_time() >= moment.now + SLICE_SECONDS:
                 break
         if namespace in backlog:
             return Result(0.0)
         return self._recheck_limited(namespace)
 
-    def _visit(self, pod: Pod, visit: Visit) -> None:
-        state = self._state
-        queues = self._queues
+    def _visit(
+        self,
+        pod: Pod,
+        visit: Visit,
+        moment: "_Moment",
+    ) -> None:
         if visit.before:
-            state.record_ended(pod, visit.before)
+            self._state.record_ended(pod, visit.before)
         if visit.marks:
-            queues.enqueue_pod(pod.key)
-            ending = state.ending.naming(pod.namespace, pod.owned)
-            queues.enqueue_ending(ending)
+            self._queues.enqueue_pod(pod.key)
+            moment.enqueue_ending(pod.namespace, pod.owned)
         if visit.entry:
-            queues.enqueue_node(pod.node)
+            moment.enqueue_node(pod.node)
 
-    def _count(self, pod: Pod) -> None:
+    def _count(self, pod: Pod, moment: "_Moment") -> None:
         """Replace what a pod adds to the counts."""
         if not self._queues.is_open:
             return
         considered = self._state.matching.considered_of(pod)
-        facts = self._facts(pod, considered)
+        facts = self._facts(pod, considered, moment)
         changed = self._tallies.set_pod(pod.uid, facts)
         self._queues.enqueue_status_of(changed)
 
@@ -114,7 +118,12 @@ class VisitReconciler:
             self._state.backlog.put(key, COUNT)
         return Result(0.0)
 
-    def _facts(self, pod: Pod, considered: Considered) -> dict[NamespacedName, PodFacts]:
+    def _facts(
+        self,
+        pod: Pod,
+        considered: Considered,
+        moment: "_Moment",
+    ) -> dict[NamespacedName, PodFacts]:
         """What a pod adds, by the markers that are considered for it."""
         if not considered:
             return {}
@@ -122,9 +131,12 @@ class VisitReconciler:
         claims = claims_of(considered)
         conflicts = self._conflicts_of(considered, claims)
         probed = None
-        has_node = state.node(pod.node) is not None
-        if has_node and is_probed(pod):
-            probed = self._probed(pod, considered, claims.on(pod))
+        if is_probed(pod):
+            node = moment.known_node(pod.node)
+            if node.exists:
+                on_pod = claims.on(pod)
+                is_limited = self._is_limited(pod, on_pod, moment.now)
+                probed = _probed(pod, considered, on_pod, node, is_limited=is_limited)
         facts: dict[NamespacedName, PodFacts] = {}
         for marker in considered:
             found: PodFacts = ()
@@ -152,55 +164,86 @@ class VisitReconciler:
         self._conflicts[considered] = conflicts
         return conflicts
 
-    def _probed(
+    def _is_limited(
         self,
         pod: Pod,
-        considered: Considered,
         claims: Claims,
-    ) -> ProbedPod:
-        state = self._state
-        view = state.node_index.view(pod.node)
-        results = state.results_of(pod, considered)
-        states = counted_states(pod, claims, results)
-        has_daemon = not results.by_provider
-        paused = [marker for marker in considered if marker.paused]
-        is_paused = pod.paused or bool(paused)
-        shown: States = {}
-        if has_daemon and is_paused:
-            shown = states_of_conditions(pod, claims)
-        return ProbedPod(
-            pod,
-            results,
-            states,
-            invalid_values(claims, states),
-            shown=shown,
-            entry=view.entries.get(pod.uid),
-            checks_entry=has_daemon and not state.spec(pod.node).is_altered,
-            is_serverless=results.by_provider and state.options.serverless,
-            is_absent=self._has_no_daemon(pod, results),
-            has_two_daemons=bool(state.leases.two_holders(pod.node)),
-            is_limited=self._is_limited(pod, claims),
-        )
-
-    def _has_no_daemon(self, pod: Pod, results: PodResults) -> bool:
-        """Whether the pod's node never showed a daemon. A virtual node has none; its provider reports with the feature gate."""
-        state = self._state
-        if results.by_provider:
-            return not state.options.serverless
-        if results.states:
-            return False
-        return state.leases.liveness(pod.node) is Liveness.ABSENT
-
-    def _is_limited(self, pod: Pod, claims: Claims) -> bool:
+        now: float,
+    ) -> bool:
         """Whether a write of the pod's marks would have to wait now."""
         wait = self._state.pacer.wait_seconds(
             pod.key,
             WriteCause.MARKS,
             probes=len(claims.claims),
-            now=loop_time(),
+            now=now,
         )
         if not wait:
             return False
         limited = self._limited.setdefault(pod.namespace, set())
         limited.add(pod.key)
         return True
+
+
+class _Moment:
+    """What no event changes within a slice, and what is enqueued once in it."""
+
+    def __init__(self, state: State) -> None:
+        self.now: Final = loop_time()
+        self.known_node: Final = cache(state.known_node)
+        self._state = state
+        self._nodes: set[str] = set()
+        """Those that are enqueued."""
+        self._marks: set[Owned] = set()
+        """The marks of pods, for which markers being deleted are enqueued."""
+
+    def enqueue_node(self, name: str) -> None:
+        if name not in self._nodes:
+            self._nodes.add(name)
+            self._state.queues.enqueue_node(name)
+
+    def enqueue_ending(self, namespace: str, owned: Owned) -> None:
+        """Enqueue the markers being deleted that name any of these marks of a pod."""
+        if owned not in self._marks:
+            self._marks.add(owned)
+            ending = self._state.ending.naming(namespace, owned)
+            self._state.queues.enqueue_ending(ending)
+
+
+def _probed(
+    pod: Pod,
+    considered: Considered,
+    claims: Claims,
+    node: KnownNode,
+    *,
+    is_limited: bool,
+) -> ProbedPod:
+    results = results_of(pod, considered, node)
+    states = counted_states(pod, claims, results)
+    has_daemon = not results.by_provider
+    paused = [marker for marker in considered if marker.paused]
+    is_paused = pod.paused or bool(paused)
+    shown: States = {}
+    if has_daemon and is_paused:
+        shown = states_of_conditions(pod, claims)
+    return ProbedPod(
+        pod,
+        results,
+        states,
+        invalid_values(claims, states),
+        shown=shown,
+        entry=node.view.entries.get(pod.uid),
+        checks_entry=has_daemon and not node.is_altered,
+        is_serverless=node.has_provider,
+        is_absent=_has_no_daemon(node, results),
+        has_two_daemons=node.has_two_daemons,
+        is_limited=is_limited,
+    )
+
+
+def _has_no_daemon(node: KnownNode, results: PodResults) -> bool:
+    """Whether a node never showed a daemon. A virtual node has none; its provider reports with the feature gate."""
+    if node.is_virtual:
+        return not node.has_provider
+    if results.states:
+        return False
+    return node.liveness is Liveness.ABSENT

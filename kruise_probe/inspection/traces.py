@@ -76,7 +76,7 @@ def contexts_of(
             view,
             is_altered=False,
         )
-        results = snapshot.node_index.states_of(pod, ())
+        results = view.states_of(pod)
         planned = []
         if entry is not None:
             planned = [probe.name for probe in entry.probes]
