@@ -52,7 +52,10 @@ FIRST_BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
 """Results wait at most this long once the API server is back; kubelet retries its node status as often."""
 
-MAX_PAUSE_SECONDS: Final = 5.0
+PAUSE_RATIO: Final = 2.0
+"""The pause after a write, by the time that it took for the bytes of the whole object. A merge patch of a spec of 620 KB takes the
+API server four times as long as an update of a status of 100 KB of the same object, and it should not need luck."""
+MAX_PAUSE_SECONDS: Final = 10.0
 """Longest pause after a write. A write over a slow link takes long, but does not hold up the API server."""
 
 REFRESH_STAGGER: Final = 0.05
@@ -260,7 +263,7 @@ class Reporter:
         metrics.MESSAGES_SHORTENED.inc(wanted.shortened)
         began_at = loop_time()
         written = await self._send(wanted.body)
-        self._pause_after(loop_time() - began_at)
+        self._pause_after(loop_time() - began_at, len(wanted.body))
         self._on_write()
         seen = self._object
         # Not if the watch has delivered a newer object or its deletion.
@@ -276,13 +279,15 @@ class Reporter:
             self._log.info("status is written again", failures=self._failures)
             self._failures = 0
 
-    def _pause_after(self, seconds: float) -> None:
-        """Leave the object alone for as long as a write took, so that the manager can write the spec.
+    def _pause_after(self, seconds: float, status_bytes: int) -> None:
+        """Leave the object alone for long enough after a write, so that the manager can write the spec.
 
         The API server begins a patch again if the object changes before it is stored. On a busy API server that
         takes seconds, so without a pause no patch of a large spec would ever end.
         """
-        pause = min(seconds, MAX_PAUSE_SECONDS)
+        object_bytes = self._spec_bytes + status_bytes
+        of_object = seconds * object_bytes / status_bytes
+        pause = min(PAUSE_RATIO * of_object, MAX_PAUSE_SECONDS)
         earliest = loop_time() + pause
         self._not_before = max(self._not_before, earliest)
 
