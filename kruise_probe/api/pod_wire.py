@@ -26,6 +26,7 @@ from kruise_probe.api.names import (
     NATIVE_POD_CONDITIONS,
 )
 from kruise_probe.api.pods import (
+    FEW_CONDITIONS,
     FINISHED_PHASES,
     NO_EXIT_CODES,
     Container,
@@ -143,12 +144,15 @@ def project(wire: PodWire) -> Pod:
     spec = wire.spec
     status = wire.status
     annotations = _annotations(meta.annotations)
+    shared = _with_shared_texts
+    if len(status.conditions) > FEW_CONDITIONS:
+        shared = _shared_condition
     initialized = False
     ours: list[PodCondition] = []
     for condition in status.conditions:
         kind = condition.type
         if kind not in NATIVE_POD_CONDITIONS:
-            ours.append(_shared_condition(condition))
+            ours.append(shared(condition))
         elif kind == "Initialized":
             initialized = condition.status == "True"
     return Pod(
@@ -173,7 +177,13 @@ def project(wire: PodWire) -> Pod:
 
 
 def _shared_condition(condition: PodCondition) -> PodCondition:
-    """The same condition with texts that all pods share. A pod may have hundreds of conditions."""
+    """One object for all pods that have the same condition since the same second. A pod may have hundreds of conditions."""
+    made = _with_shared_texts(condition)
+    return _conditions[made]
+
+
+def _with_shared_texts(condition: PodCondition) -> PodCondition:
+    """The same condition with texts that all pods share."""
     return PodCondition(
         intern(condition.type),
         intern(condition.status),
@@ -186,6 +196,18 @@ def _shared_condition(condition: PodCondition) -> PodCondition:
 
 def _shared_text(text: str | None) -> str | None:
     return text and intern(text)
+
+
+def _condition_bytes(condition: PodCondition, _: object) -> int:
+    texts = 2 * STRING_BYTES + len(condition.type) + len(condition.message or "")
+    return OBJECT_BYTES + texts
+
+
+def _itself(condition: PodCondition) -> PodCondition:
+    return condition
+
+
+_conditions = Cache[PodCondition, PodCondition](_condition_bytes, _itself)
 
 
 def _shared_map(encoded: msgspec.Raw) -> Mapping[str, str]:

@@ -55,7 +55,7 @@ MAX_BACKOFF_SECONDS: Final = 10.0
 PAUSE_RATIO: Final = 2.0
 """The pause after a write, by the time that it took for the bytes of the whole object. A merge patch of a spec of 620 KB takes the
 API server four times as long as an update of a status of 100 KB of the same object, and it should not need luck."""
-MAX_PAUSE_SECONDS: Final = 10.0
+MAX_PAUSE_SECONDS: Final = 5.0
 """Longest pause after a write. A write over a slow link takes long, but does not hold up the API server."""
 
 REFRESH_STAGGER: Final = 0.05
