@@ -1,8 +1,8 @@
 """Attackers of every kind in three namespaces of a real node, and tenants on hollow nodes, beside well-behaved pods.
 
 First all objects of the tenants are created, and the manager and the daemon, with the roles and the tokens of an installation, have
-written everything. Then the namespaces of the real node attack, and delays are measured. Then the tenants attack too; see `tenants`
-for the load that they make.
+written everything. Then three namespaces of the real node attack, and delays are measured. Then the tenants attack too, and more pods of
+the real node; see `tenants` for the load that they make.
 
 The short form proves what holds on a machine of any speed: no program ends, each change of a victim has its label and its
 event, and memory is bounded. The long form also checks delays while the real node's namespaces attack, so it needs a machine without
@@ -125,13 +125,14 @@ class Namespaces:
             tenant.run(*wait, timeout=PATIENCE_SECONDS)
 
     async def attack(self, size: Size) -> None:
-        """Return when all markers of the attackers exist."""
+        """Return when all markers of the attackers exist, but for those of the rows."""
         async with asyncio.TaskGroup() as group:
             for attacker in self.attackers:
-                made = [*markers(crowd=size.crowd)]
-                if attacker is self.attackers[0]:
-                    made += markers_of_rows()
+                made = markers(crowd=size.crowd)
                 group.create_task(asyncio.to_thread(create, attacker, *made))
+
+    def attack_with_rows(self) -> None:
+        create(self.attackers[0], *markers_of_rows())
 
     def remove(self) -> None:
         free = ("--type=merge", '--patch={"metadata":{"finalizers":null}}')
@@ -243,6 +244,7 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
             await cluster.attack(size)
             print_line(f"all markers of the attackers exist; {size.seconds} s follow")
             attacked = await measured_windows(size.seconds)
+            await asyncio.to_thread(cluster.attack_with_rows)
             await others.attack()
             await others.expect("attacked")
             print_line(f"each tenant has attacked once; {size.together_seconds} s follow")

@@ -132,7 +132,7 @@ async def test_one_write_at_a_time_then_a_pause_then_the_newest_content(
             await asyncio.sleep(1)
         await asyncio.sleep(11)
         assert node.api.state() == "Failed"
-        assert gaps(write_times(node))[-1] == pytest.approx(2.0 + 5.0, abs=0.1)
+        assert 2.0 + 1.5 * 2.0 < gaps(write_times(node))[-1] < 2.0 + 5.0
 
 
 async def test_a_patch_of_a_large_spec_ends_beside_results_that_change_all_the_time(
