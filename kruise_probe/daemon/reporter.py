@@ -52,10 +52,12 @@ FIRST_BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
 """Results wait at most this long once the API server is back; kubelet retries its node status as often."""
 
-PAUSE_RATIO: Final = 1.5
-"""The pause after a write, by the time that the write would have taken for the bytes of the whole object. A merge patch of the
-spec takes the API server four times as long as the update beside it with 620 KB of spec and 100 KB of status, and three times as long
-with 550 KB and 335 KB."""
+REST_INTERVAL_SECONDS: Final = 15.0
+"""Between two rests: pauses that are long enough for a patch of the spec."""
+REST_RATIO: Final = 2.0
+"""A rest, by the time that the last write would have taken for the bytes of the whole object. A merge patch of the spec takes the API
+server four times as long as the update beside it with 620 KB of spec and 100 KB of status, and three times as long with 550 KB and
+335 KB. As it may begin just before an update, it needs twice that."""
 MAX_PAUSE_SECONDS: Final = 5.0
 """Longest pause after a write. A write over a slow link takes long, but does not hold up the API server."""
 
@@ -113,6 +115,7 @@ class Reporter:
         self._refresh_due = math.inf
         self._next_message_at = -math.inf
         self._not_before = -math.inf
+        self._rest_due = -math.inf
         self._failures = 0
 
     # What is to be written.
@@ -281,15 +284,18 @@ class Reporter:
             self._failures = 0
 
     def _pause_after(self, seconds: float, status_bytes: int) -> None:
-        """Leave the object alone for long enough after a write, so that the manager can write the spec.
+        """Leave the object alone for as long as a write took, and now and then for longer, so that the manager can write the spec.
 
         The API server begins a patch again if the object changes before it is stored. On a busy API server that
-        takes seconds, so without a pause no patch of a large spec would ever end.
+        takes seconds, so without a rest no patch of a large spec would ever end.
         """
-        object_bytes = self._spec_bytes + status_bytes
-        of_object = seconds * object_bytes / status_bytes
-        pause = min(PAUSE_RATIO * of_object, MAX_PAUSE_SECONDS)
-        earliest = loop_time() + pause
+        now = loop_time()
+        pause = seconds
+        if now >= self._rest_due:
+            self._rest_due = now + REST_INTERVAL_SECONDS
+            object_bytes = self._spec_bytes + status_bytes
+            pause = REST_RATIO * seconds * object_bytes / status_bytes
+        earliest = now + min(pause, MAX_PAUSE_SECONDS)
         self._not_before = max(self._not_before, earliest)
 
     async def _send(self, status: bytes) -> ObjectMeta:

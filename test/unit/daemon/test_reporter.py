@@ -122,7 +122,7 @@ async def test_one_write_at_a_time_then_a_pause_then_the_newest_content(
         nonlocal in_flight
         in_flight += 1
         assert in_flight == 1
-        await asyncio.sleep(2)
+        await asyncio.sleep(3)
         in_flight -= 1
 
     async with node.daemon(10):
@@ -130,9 +130,9 @@ async def test_one_write_at_a_time_then_a_pause_then_the_newest_content(
         for result in (BAD, OK, BAD):
             node.probers.answer(result)
             await asyncio.sleep(1)
-        await asyncio.sleep(11)
+        await asyncio.sleep(7)
         assert node.api.state() == "Failed"
-        assert 2.0 + 1.5 * 2.0 < gaps(write_times(node))[-1] < 2.0 + 5.0
+        assert gaps(write_times(node))[-1] == pytest.approx(3.0 + 3.0, abs=0.1)
 
 
 async def test_a_patch_of_a_large_spec_ends_beside_results_that_change_all_the_time(
@@ -153,12 +153,14 @@ async def test_a_patch_of_a_large_spec_ends_beside_results_that_change_all_the_t
     async with node.daemon(10), background(flap()):
         on_writes(node, slow)
         await asyncio.sleep(10)
-        for _ in range(2):  # the API server begins again if the object has changed
+        began_at = loop_time()
+        writes = -1
+        while writes != len(
+            node.api.writes
+        ):  # the API server begins again if the object has changed
+            assert loop_time() < began_at + 20, "the patch conflicts with each update"
             writes = len(node.api.writes)
             await asyncio.sleep(patch_seconds)
-            if len(node.api.writes) == writes:
-                return
-    pytest.fail("the patch conflicts with each update")
 
 
 async def test_first_change_of_a_message_is_written_at_once_and_further_ones_wait(
