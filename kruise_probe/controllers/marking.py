@@ -162,6 +162,16 @@ def marking(
     return changes if any(changes) else None
 
 
+def may_change(pod: Pod, results: PodResults) -> bool:
+    """Whether any claims could need changes of `pod`, apart from roles and ended marks.
+
+    Without marks of ours, results and limits there is nothing to write or to remove.
+    """
+    if pod.owned or pod.merged:
+        return True
+    return bool(results.states) or bool(results.left_out)
+
+
 def _shown(
     pod: Pod,
     claim: Claim,

@@ -28,7 +28,12 @@ from kruise_probe.controllers.counts import (
 from kruise_probe.controllers.daemon_leases import Liveness
 from kruise_probe.controllers.known_node import KnownNode, results_of
 from kruise_probe.controllers.limits import is_probed
-from kruise_probe.controllers.marking import PodResults, States, states_of_conditions
+from kruise_probe.controllers.marking import (
+    PodResults,
+    States,
+    may_change,
+    states_of_conditions,
+)
 from kruise_probe.controllers.matching import Considered
 from kruise_probe.controllers.state import State
 from kruise_probe.controllers.writes import MARKS_INTERVAL_SECONDS, WriteCause
@@ -63,8 +68,9 @@ class VisitReconciler:
                 continue
             pod = self._state.pods.get(waiting)
             if pod is not None:
-                self._visit(pod, visit, moment)
-                self._count(pod, moment)
+                considered = self._state.matching.considered_of(pod)
+                self._visit(pod, considered, visit, moment)
+                self._count(pod, considered, moment)
             if loop_time() >= moment.now + SLICE_SECONDS:
                 break
         if namespace in backlog:
@@ -74,22 +80,40 @@ class VisitReconciler:
     def _visit(
         self,
         pod: Pod,
+        considered: Considered,
         visit: Visit,
         moment: "_Moment",
     ) -> None:
         if visit.before:
             self._state.record_ended(pod, visit.before)
-        if visit.marks:
-            self._queues.enqueue_pod(pod.key)
-            moment.enqueue_ending(pod.namespace, pod.owned)
         if visit.entry:
             moment.enqueue_node(pod.node)
+        if visit.marks:
+            moment.enqueue_ending(pod.namespace, pod.owned)
+            if visit.before or self._may_be_marked(pod, considered, moment):
+                self._queues.enqueue_pod(pod.key)
 
-    def _count(self, pod: Pod, moment: "_Moment") -> None:
+    def _may_be_marked(
+        self,
+        pod: Pod,
+        considered: Considered,
+        moment: "_Moment",
+    ) -> bool:
+        """Whether a new marker may change marks of the pod. Before its first result, it changes those of a role only."""
+        if claims_of(considered).exclusive or pod.uid in self._state.roles.of_pod:
+            return True
+        results = results_of(pod, considered, moment.known_node(pod.node))
+        return may_change(pod, results)
+
+    def _count(
+        self,
+        pod: Pod,
+        considered: Considered,
+        moment: "_Moment",
+    ) -> None:
         """Replace what a pod adds to the counts."""
         if not self._queues.is_open:
             return
-        considered = self._state.matching.considered_of(pod)
         facts = self._facts(pod, considered, moment)
         changed = self._tallies.set_pod(pod.uid, facts)
         self._queues.enqueue_status_of(changed)

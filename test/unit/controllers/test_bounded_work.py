@@ -158,6 +158,13 @@ async def test_an_update_that_changes_nothing_that_matters_enqueues_nothing() ->
     assert {name: calls.of[name] for name in RECONCILES} == dict.fromkeys(RECONCILES, 0)
 
 
+async def test_a_new_marker_reconciles_no_pod_without_results() -> None:
+    mine = Mine(pods=3, markers=1, probes=1)
+    calls = await cost_of(lambda cluster: put_marker(cluster, "new", 99), mine, 0)
+    assert calls.of["VisitReconciler._may_be_marked"] == mine.pods
+    assert calls.of["PodReconciler.reconcile"] == 0
+
+
 async def test_a_marker_that_others_hold_is_not_requeued() -> None:
     cluster, calls = Cluster(), Calls()
     for number in range(MANY):

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from support import strategies
 from support.builders import (
     condition_wire,
@@ -28,7 +29,7 @@ from kruise_probe.controllers.claims import Claims, claims_of
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.counts import InvalidValue, invalid_values
 from kruise_probe.controllers.limits import NO_ROOM, LeftOut
-from kruise_probe.controllers.marking import Changes, PodResults, States, marking
+from kruise_probe.controllers.marking import Changes, PodResults, States, marking, may_change
 from kruise_probe.controllers.writes import encode_patch
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -286,6 +287,26 @@ some_markers = strategies.marker_sets(namespaces=("default",))
 def test_marking_is_idempotent(wire: Json, wires: list[Json], results: list[Json]) -> None:
     once = settled(wire, wires, results)
     assert settled(once, wires, results) is once
+
+
+@cases(
+    "of results",
+    mark=(pod(owned=owned_fields(labels=["l1"])), PodResults()),
+    result=(pod(), PodResults({"way#p": state("way#p")})),
+    limit=(pod(), PodResults(left_out={"way": NO_ROOM})),
+)
+def test_a_pod_with_a_mark_a_result_or_a_limit_may_change(of: Pod, results: PodResults) -> None:
+    assert may_change(of, results)
+
+
+@given(some_pods, some_markers, st.sampled_from(["", "expired"]), st.booleans())
+def test_a_pod_without_marks_results_and_limits_needs_no_changes(
+    wire: Json, wires: list[Json], stale: str, by_provider: bool
+) -> None:
+    of = decoded(wire)
+    results = PodResults(why_stale=stale, by_provider=by_provider)
+    assert not may_change(of, results)
+    assert marking(of, claims_on(of, wires), results, now=NOW) is None
 
 
 @given(some_pods, some_markers, strategies.results(), strategies.results())

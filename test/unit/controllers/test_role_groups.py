@@ -12,7 +12,7 @@ from support.scene import C, Scene
 from support.wire import Json
 
 from kruise_probe.api.errors import Forbidden, NoResponse
-from kruise_probe.api.resources import PODS
+from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.role_fence import LATE_SECONDS
 
@@ -225,6 +225,19 @@ async def test_a_template_with_the_mark_gives_no_role(db: Database) -> None:
         assert db.primaries() == []
         await db.begin()
         assert db.roles() == ["primary", "replica", "replica"]
+
+
+async def test_a_new_exclusive_marker_removes_the_mark_of_a_pod_without_a_result(
+    db: Database,
+) -> None:
+    db.remove(MARKERS, "web")
+    db.edit(PODS, "web-1", {"metadata": {"labels": PRIMARY}})
+    async with db.running():
+        await settle()
+        assert db.roles() == ["", "primary", ""]
+        db.put_marker(role())
+        await settle()
+        assert db.roles() == ["", "", ""]
 
 
 async def test_a_terminating_holder_loses_the_role_at_once(db: Database) -> None:
