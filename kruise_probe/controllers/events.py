@@ -165,7 +165,7 @@ class PodEvents(_Events):
         found = ending.naming(new.namespace, changed)
         if not found:
             return
-        if not owners.isdisjoint(new.marks):
+        if any(map(new.has, owners)):
             self._queues.enqueue_pod(new.key)
         self._enqueue_finalizers(new.node, found)
 
