@@ -64,16 +64,20 @@ from kruise_probe.api.resources import LEASES, PODS
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
+from kruise_probe.daemon.reporter import MAX_PAUSE_SECONDS
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manifests.install import DAEMON, MANAGER
 
 SLOW_STEP = re.compile(r"slow step.*cpu_seconds\W+([\d.]+)")
+TIMED_OUT = re.compile(r"reconcile timed out.*controller=(\w+)")
 MAX_DAEMON_MB = 128
 MAX_MANAGER_MB = 256
 STRANGERS = 256
 REPORT_SECONDS = 30
 PATIENCE_SECONDS = 900.0
 """As attacks slow down the API server, whatever speed the machine has. It only ends a test that would hang."""
+LATE_SECONDS = MAX_PAUSE_SECONDS + 1.0
+"""The node's NodePodProbe is full, so a change of state may have to wait until the daemon has rested."""
 MANAGER_LEASE_SECONDS = 10.0
 """Its deadline of a renewal."""
 DAEMON_LEASE_SECONDS = 45.0
@@ -270,7 +274,8 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
         check_work(manager, limits)
         for probe, seconds in delayed.items():
             limits.check(
-                f"{probe}: an attack delays 99 % of flips by 2 s", seconds - usual[probe] <= 2.0
+                f"{probe}: an attack delays 99 % of flips by at most {LATE_SECONDS:g} s",
+                seconds - usual[probe] <= LATE_SECONDS,
             )
 
 
@@ -345,9 +350,12 @@ def check_health(health: Health, node: str, limits: Limits) -> None:
 
 
 def check_work(manager: Program, limits: Limits) -> None:
-    timeouts = manager.times_logged("reconcile timed out")
-    print_line(f"reconciles of the manager that timed out: {timeouts}")
-    limits.check("no reconcile of the manager times out", not timeouts)
-    slow = sorted(map(float, SLOW_STEP.findall(manager.log.read_text(errors="replace"))))
+    log = manager.log.read_text(errors="replace")
+    timeouts = Counter(TIMED_OUT.findall(log))
+    print_line(f"reconciles of the manager that timed out: {dict(timeouts)}")
+    # Of a full node's spec: the API server begins its patch again if the daemon has written meanwhile. The next one may end.
+    del timeouts["nodepodprobe"]
+    limits.check("only the spec of a full node times out", not timeouts)
+    slow = sorted(map(float, SLOW_STEP.findall(log)))
     print_line(f"steps of the manager over 50 ms of CPU: {slow}")
     limits.check("no step of the manager takes 50 ms", not slow)
