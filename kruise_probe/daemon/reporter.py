@@ -53,11 +53,10 @@ MAX_BACKOFF_SECONDS: Final = 10.0
 """Results wait at most this long once the API server is back; kubelet retries its node status as often."""
 
 REST_INTERVAL_SECONDS: Final = 15.0
-"""Between two rests: pauses that are long enough for a patch of the spec."""
-REST_RATIO: Final = 2.0
-"""A rest, by the time that the last write would have taken for the bytes of the whole object. A merge patch of the spec takes the API
-server four times as long as the update beside it with 620 KB of spec and 100 KB of status, and three times as long with 550 KB and
-335 KB. As it may begin just before an update, it needs twice that."""
+"""Between two rests while the status is written all the time. A rest is a pause that is long enough for a patch of the spec."""
+REST_RATIO: Final = 8.0
+"""A rest, by the time that the last write took. A merge patch of the spec takes the API server up to four times as long as the update
+beside it (620 KB of spec and 100 KB of status). As it may begin just before an update, it needs twice that."""
 MAX_PAUSE_SECONDS: Final = 5.0
 """Longest pause after a write. A write over a slow link takes long, but does not hold up the API server."""
 
@@ -227,6 +226,8 @@ class Reporter:
         wanted = self._take_pending(refresh=refresh)
         if wanted is None:
             return
+        if at > self._not_before + MAX_PAUSE_SECONDS:  # the object was left alone anyway
+            self._rest_due = at + REST_INTERVAL_SECONDS
         self._not_before = at + GATHER_SECONDS
         self._next_message_at = at + self._message_sync_seconds
         try:
@@ -267,7 +268,7 @@ class Reporter:
         metrics.MESSAGES_SHORTENED.inc(wanted.shortened)
         began_at = loop_time()
         written = await self._send(wanted.body)
-        self._pause_after(loop_time() - began_at, len(wanted.body))
+        self._pause_after(loop_time() - began_at)
         self._on_write()
         seen = self._object
         # Not if the watch has delivered a newer object or its deletion.
@@ -283,7 +284,7 @@ class Reporter:
             self._log.info("status is written again", failures=self._failures)
             self._failures = 0
 
-    def _pause_after(self, seconds: float, status_bytes: int) -> None:
+    def _pause_after(self, seconds: float) -> None:
         """Leave the object alone for as long as a write took, and now and then for longer, so that the manager can write the spec.
 
         The API server begins a patch again if the object changes before it is stored. On a busy API server that
@@ -293,8 +294,7 @@ class Reporter:
         pause = seconds
         if now >= self._rest_due:
             self._rest_due = now + REST_INTERVAL_SECONDS
-            object_bytes = self._spec_bytes + status_bytes
-            pause = REST_RATIO * seconds * object_bytes / status_bytes
+            pause = REST_RATIO * seconds
         earliest = now + min(pause, MAX_PAUSE_SECONDS)
         self._not_before = max(self._not_before, earliest)
 
