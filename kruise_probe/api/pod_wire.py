@@ -5,10 +5,11 @@ The pod list uses most of the manager's memory. `PodWire` is decoded, and `Pod` 
 """
 
 from collections.abc import Iterable, Mapping
-from sys import intern
+from sys import getsizeof, intern
 from typing import Final
 
 import msgspec
+from msgspec.structs import astuple
 
 from kruise_probe.api.caches import (
     ITEM_BYTES,
@@ -199,8 +200,8 @@ def _shared_text(text: str | None) -> str | None:
 
 
 def _condition_bytes(condition: PodCondition, _: object) -> int:
-    texts = 2 * STRING_BYTES + len(condition.type) + len(condition.message or "")
-    return OBJECT_BYTES + texts
+    """With all texts: whoever writes a condition chooses their lengths."""
+    return OBJECT_BYTES + sum(map(getsizeof, astuple(condition)))
 
 
 def _itself(condition: PodCondition) -> PodCondition:

@@ -19,7 +19,7 @@ from kruise_probe.api.structs import Wire
 FINISHED_PHASES: Final = ("Succeeded", "Failed")
 
 FEW_CONDITIONS: Final = 16
-"""A mapping of so few costs more than it saves."""
+"""For so few, neither a mapping nor sharing them between pods saves anything."""
 
 NO_EXIT_CODES: Final[Mapping[str, int]] = MappingProxyType({})
 

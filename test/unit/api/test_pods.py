@@ -10,6 +10,7 @@ from support.builders import CREATED, condition_wire, owned_fields, pod, pod_wir
 from support.cases import cases
 from support.wire import Json
 
+from kruise_probe.api.caches import BUDGET
 from kruise_probe.api.pod_wire import SHARED_BYTES
 from kruise_probe.api.pods import NOTHING_OWNED, Container, Mark, Owned, Pod, PodCondition
 from kruise_probe.api.resources import PODS
@@ -115,6 +116,19 @@ def test_pods_with_hundreds_of_conditions_share_them_or_their_texts_and_marks() 
         assert other.last_probe_time == later
         assert condition.type is other.type
         assert condition.message is other.message
+
+
+@pytest.mark.parametrize("field", ["type", "reason", "message"])
+def test_a_shared_condition_counts_with_all_of_its_texts(field: str) -> None:
+    conditions = [
+        {"type": f"c/{number}", "status": "True", field: f"c/{number}" + "x" * 10_000}
+        for number in range(20)
+    ]
+    BUDGET.age()
+    BUDGET.age()
+    before = BUDGET.used_bytes
+    PODS.decode(msgspec.json.encode(pod_wire(conditions=conditions)))
+    assert BUDGET.used_bytes - before > 20 * 10_000
 
 
 @pytest.mark.parametrize("others", [0, 384])
