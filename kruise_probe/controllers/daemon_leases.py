@@ -210,6 +210,12 @@ class DaemonLeases:
         daemon.silent = True
         daemon.stale_message = message
 
+    def recall_absent(self, node: str) -> None:
+        """Record that a node, which has neither a status nor a Lease, has had none for long. Its first sign of life ends this."""
+        daemon = self.daemons.get(node)
+        if daemon is not None and not daemon.renewed:
+            daemon.silent = True
+
     def _known(self, node: str, now: float) -> Daemon:
         daemon = self.daemons.get(node)
         if daemon is None:

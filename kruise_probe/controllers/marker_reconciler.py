@@ -45,6 +45,7 @@ from kruise_probe.controllers.marker_status import (
     marker_status,
 )
 from kruise_probe.controllers.readiness import Lasting, reasons_of
+from kruise_probe.controllers.recalled import Recalled
 from kruise_probe.controllers.state import Altered, State
 from kruise_probe.controllers.tallies import StatusCounts
 from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
@@ -89,7 +90,9 @@ class MarkerReconciler:
             self._known.pop(key, None)
             state.foreign.forget(key)
             return None
-        known = self._known.setdefault(key, _Known())
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _Known(marker)
         if marker.deleting:
             return await self._finalize(marker, compiled, known)
         finalizers = marker.metadata.finalizers
@@ -129,12 +132,14 @@ class MarkerReconciler:
             marker,
             facts,
             lasting=lasting,
+            recalled=known.recalled.conditions(compiled.generation, loop_time()),
             now=state.now(),
         )
         counts.change(facts_beyond, -beyond)
         await self._write_status(marker, wanted, known)
         self._warn(marker, wanted, known)
         checks = known.lasting.seconds_until_limits()
+        checks += known.recalled.seconds_left(loop_time())
         foreign_left = state.foreign.seconds_left(marker.key, loop_time())
         if foreign_left is not None:
             checks.append(foreign_left)
@@ -364,14 +369,16 @@ class _Known:
 
     Attributes:
         lasting: for its condition Ready.
+        recalled: what the manager before this one reported of it.
         warned: the last Warnings, with their messages.
         deleting_since: loop time.
         altered: its status, if the installed CRD prunes fields of it.
         watches: the number of watches at the last write; a new one may belong to another definition, which may keep more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, marker: PodProbeMarker) -> None:
         self.lasting: Final = Lasting()
+        self.recalled: Final = Recalled(marker, loop_time())
         self.warned: Mapping[_Warning, str] = {}
         self.deleting_since: float | None = None
         self.altered: Altered[PodProbeMarkerStatus] | None = None

@@ -14,6 +14,7 @@ from kruise_probe.api.meta import Condition, NamespacedName
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus, ProbeState
 from kruise_probe.controllers.conditions import (
+    CONFLICT,
     DEGRADED,
     NOT_MARKED,
     Facts,
@@ -55,9 +56,13 @@ def marker_status(
     facts: Facts,
     *,
     lasting: set[str],
+    recalled: Mapping[str, Condition],
     now: datetime,
 ) -> PodProbeMarkerStatus:
-    """The status that `marker` should have. observedGeneration is that of the counts, as `marker` may be newer."""
+    """The status that `marker` should have. observedGeneration is that of the counts, as `marker` may be newer.
+
+    `recalled`: by type, the conditions to report while no problem of that type is seen.
+    """
     counts = facts.counts
     generation = facts.marker.generation
     is_ready = ready(
@@ -67,12 +72,13 @@ def marker_status(
         previous=previous_ready(marker, generation),
         lasting=lasting,
     )
-    conditions = (
-        synced(facts),
-        conflict(facts.conflicts, facts.foreign),
-        degraded(facts),
-        is_ready,
-    )
+    has_conflict = conflict(facts.conflicts, facts.foreign)
+    if has_conflict.status == "False":
+        has_conflict = recalled.get(CONFLICT, has_conflict)
+    is_degraded = degraded(facts)
+    if is_degraded.status == "False":
+        is_degraded = recalled.get(DEGRADED, is_degraded)
+    conditions = (synced(facts), has_conflict, is_degraded, is_ready)
     return PodProbeMarkerStatus(
         observed_generation=generation,
         matched_pods=counts.matched,

@@ -39,7 +39,7 @@ def build(manager: Manager, options: ManagerOptions) -> Informers:
         state.pruned_fields = pruned.of_nodes
 
     manager.preparations.append(read_definitions)
-    manager.on_lead = queues.open
+    manager.on_lead = state.lead
     client = manager.rest
     own_reads = None
     if options.own_node_reads:
