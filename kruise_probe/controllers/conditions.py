@@ -40,6 +40,9 @@ CHANGED_BY_ADMISSION: Final = "ChangedByAdmission"
 MARKER_DELETING: Final = "MarkerDeleting"
 MARKER_HELD: Final = "MarkerHeld"
 NOT_MARKED: Final = "PodNotMarked"
+WRITES_LIMITED: Final = "WritesLimited"
+GROUP_TOO_LARGE: Final = "GroupTooLarge"
+GROUP_MISSING: Final = "GroupMissing"
 VALUE_INVALID: Final = "ValueInvalid"
 WARNING_REASONS: Final = frozenset(
     {
@@ -106,9 +109,11 @@ def synced(facts: Facts) -> Condition:
 
 
 def conflict(
-    conflicts: Iterable[ClaimConflict], foreign: Sequence[ForeignChange] = ()
+    conflicts: Iterable[ClaimConflict],
+    foreign: Sequence[ForeignChange] = (),
+    recalled: Condition | None = None,
 ) -> Condition:
-    """The Conflict condition: claims of another probe before changes by other clients."""
+    """The Conflict condition: claims of another probe before changes by other clients, and these before a recalled one."""
     sentences = {str(claim) for claim in conflicts}
     if sentences:
         lost = listed(sorted(sentences))
@@ -130,16 +135,20 @@ def conflict(
             "The manager writes its values again. Stop that client, or use other names."
         )
         return Condition(CONFLICT, "True", CHANGED_BY_ANOTHER, message)
+    if recalled is not None:
+        return recalled
     message = "No other probe owns a condition type, label or annotation of this marker."
     return Condition(CONFLICT, "False", "NoConflict", message)
 
 
-def degraded(facts: Facts) -> Condition:
-    """The Degraded condition for the first problem found."""
+def degraded(facts: Facts, recalled: Condition | None = None) -> Condition:
+    """The Degraded condition for the first problem found, or recalled."""
     for reason, text_of in _PROBLEMS:
         message = text_of(facts)
         if message:
             return Condition(DEGRADED, "True", reason, message)
+        if recalled is not None and recalled.reason == reason:
+            return recalled
     for reason, text_of in _NOTES:
         message = text_of(facts)
         if message:
@@ -335,14 +344,14 @@ _PROBLEMS: Final[_Rows] = (
     (INVALID_SPEC, _invalid_spec),
     (NOT_MARKED, _not_marked),
     *[(limit.reason, partial(_left_out, limit)) for limit in LIMITS],
-    ("WritesLimited", _writes_limited),
+    (WRITES_LIMITED, _writes_limited),
     (NO_DAEMON, _no_daemon),
     (REASON_DAEMON_STALE, _stale),
     (TWO_DAEMONS, _two_daemons),
     *[(cause, partial(_no_verdict, cause)) for cause in CAUSES],
     (VALUE_INVALID, _value_invalid),
-    ("GroupTooLarge", _group_too_large),
-    ("GroupMissing", _no_group),
+    (GROUP_TOO_LARGE, _group_too_large),
+    (GROUP_MISSING, _no_group),
 )
 """In the order in which a marker reports them: what needs action comes before what is transient."""
 

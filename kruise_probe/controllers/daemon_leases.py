@@ -10,7 +10,7 @@ Source: client-go tools/leaderelection (observedTime); kubernetes pkg/controller
 Differs: a write of the node's status counts as a renewal does.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from itertools import groupby
 from typing import Final
@@ -31,9 +31,14 @@ RETURNS: Final = 3
 
 
 class Liveness(Enum):
-    """What is known of the daemon of a node. ABSENT: the node has entries, and never had a Lease or a status."""
+    """What is known of the daemon of a node.
+
+    DOUBTED: the previous manager probably found it silent; its results are neither applied nor taken back.
+    ABSENT: the node has entries, and never had a Lease or a status.
+    """
 
     ALIVE = auto()
+    DOUBTED = auto()
     STALE = auto()
     ABSENT = auto()
 
@@ -51,7 +56,8 @@ class Daemon(msgspec.Struct):
         renewed: renewTime of the Lease as text; empty if it had none.
         leased: the Lease exists.
         is_first_sight: no sign of life was seen since the manager started.
-        silent: no sign of life for STALE_SECONDS.
+        silent: no sign of life for STALE_SECONDS, seen by this manager or by the previous one.
+        doubted: see `Liveness`.
         kruises: Kruise's daemon writes the results of this node.
         holders: of the last renewals, once another process than the first renewed the Lease.
         stale_message: why results are stale, as the conditions say that another manager wrote.
@@ -63,6 +69,7 @@ class Daemon(msgspec.Struct):
     leased: bool = False
     is_first_sight: bool = True
     silent: bool = False
+    doubted: bool = False
     kruises: bool = False
     holders: tuple[str, ...] = ()
     stale_message: str = ""
@@ -70,7 +77,7 @@ class Daemon(msgspec.Struct):
     @property
     def liveness(self) -> Liveness:
         if not self.silent:
-            return Liveness.ALIVE
+            return Liveness.DOUBTED if self.doubted else Liveness.ALIVE
         if self.renewed or self.stale_message:
             return Liveness.STALE
         return Liveness.ABSENT
@@ -96,6 +103,7 @@ class Daemon(msgspec.Struct):
         self.counts_from = now
         self.is_first_sight = False
         self.silent = False
+        self.doubted = False
         self.stale_message = ""
 
 
@@ -125,7 +133,7 @@ class DaemonLeases:
         daemon = self.daemons.get(node)
         if daemon is None:
             return ""
-        if daemon.liveness is not Liveness.STALE:
+        if daemon.liveness not in (Liveness.STALE, Liveness.DOUBTED):
             return ""
         if daemon.stale_message:
             return daemon.stale_message
@@ -211,10 +219,19 @@ class DaemonLeases:
         daemon.stale_message = message
 
     def recall_absent(self, node: str) -> None:
-        """Record that a node, which has neither a status nor a Lease, has had none for long. Its first sign of life ends this."""
-        daemon = self.daemons.get(node)
-        if daemon is not None and not daemon.renewed:
+        """Record that a node without a status has had none for long, unless it has a Lease. Its first sign of life ends this."""
+        daemon = self.daemons[node]
+        if not daemon.renewed:
             daemon.silent = True
+
+    def recall_doubt(self, node: str, now: datetime) -> None:
+        """Doubt a daemon whose Lease had expired at the time `now`, as another clock may have written it."""
+        daemon = self.daemons[node]
+        renewed_at = parse_time(daemon.renewed)
+        if renewed_at is None or not daemon.is_first_sight:
+            return
+        if now - renewed_at > timedelta(seconds=STALE_SECONDS):
+            daemon.doubted = True
 
     def _known(self, node: str, now: float) -> Daemon:
         daemon = self.daemons.get(node)

@@ -71,6 +71,7 @@ class DaemonReconciler:
         if daemon.is_first_sight and is_outlived(stored, daemon.renewed):
             daemon.kruises = True
             daemon.silent = False
+            daemon.doubted = False
         if stored is None or not stored.spec.pod_probes:
             # A daemon without entries need not show any life. Results that a silent one left stay stale until it does.
             self._publish(node, _ALIVE)
@@ -102,7 +103,7 @@ class DaemonReconciler:
         else:
             published[node] = findings
         daemons = [liveness for liveness, _ in published.values()]
-        stale = daemons.count(Liveness.STALE)
+        stale = daemons.count(Liveness.STALE) + daemons.count(Liveness.DOUBTED)
         absent = daemons.count(Liveness.ABSENT)
         _stale_nodes.set(stale)
         _absent_nodes.set(absent)

@@ -73,7 +73,12 @@ def results_of(
     if unsupported:
         states = _without(states, unsupported)
         left_out = {**left_out, **unsupported}
-    return PodResults(states, node.why_stale, left_out=left_out)
+    return PodResults(
+        states,
+        node.why_stale,
+        is_doubted=node.liveness is Liveness.DOUBTED,
+        left_out=left_out,
+    )
 
 
 def _results_of_provider(

@@ -91,7 +91,9 @@ class MarkerReconciler:
             state.foreign.forget(key)
             return None
         known = self._known.get(key)
-        if known is None:
+        if known is None or known.uid != marker.uid:
+            if known is not None:  # a marker of this name was deleted
+                state.foreign.forget(key)
             known = self._known[key] = _Known(marker)
         if marker.deleting:
             return await self._finalize(marker, compiled, known)
@@ -132,7 +134,7 @@ class MarkerReconciler:
             marker,
             facts,
             lasting=lasting,
-            recalled=known.recalled.conditions(compiled.generation, loop_time()),
+            recalled=known.recalled.current(compiled.generation, loop_time()),
             now=state.now(),
         )
         counts.change(facts_beyond, -beyond)
@@ -369,7 +371,7 @@ class _Known:
 
     Attributes:
         lasting: for its condition Ready.
-        recalled: what the manager before this one reported of it.
+        recalled: what the previous manager reported of it.
         warned: the last Warnings, with their messages.
         deleting_since: loop time.
         altered: its status, if the installed CRD prunes fields of it.
@@ -378,7 +380,8 @@ class _Known:
 
     def __init__(self, marker: PodProbeMarker) -> None:
         self.lasting: Final = Lasting()
-        self.recalled: Final = Recalled(marker, loop_time())
+        self.recalled: Final = Recalled(marker.conditions, loop_time())
+        self.uid: Final = marker.uid
         self.warned: Mapping[_Warning, str] = {}
         self.deleting_since: float | None = None
         self.altered: Altered[PodProbeMarkerStatus] | None = None

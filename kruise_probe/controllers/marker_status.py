@@ -61,7 +61,7 @@ def marker_status(
 ) -> PodProbeMarkerStatus:
     """The status that `marker` should have. observedGeneration is that of the counts, as `marker` may be newer.
 
-    `recalled`: by type, the conditions to report while no problem of that type is seen.
+    `recalled`: by type, the conditions to report unless a more important problem is seen.
     """
     counts = facts.counts
     generation = facts.marker.generation
@@ -72,13 +72,12 @@ def marker_status(
         previous=previous_ready(marker, generation),
         lasting=lasting,
     )
-    has_conflict = conflict(facts.conflicts, facts.foreign)
-    if has_conflict.status == "False":
-        has_conflict = recalled.get(CONFLICT, has_conflict)
-    is_degraded = degraded(facts)
-    if is_degraded.status == "False":
-        is_degraded = recalled.get(DEGRADED, is_degraded)
-    conditions = (synced(facts), has_conflict, is_degraded, is_ready)
+    conditions = (
+        synced(facts),
+        conflict(facts.conflicts, facts.foreign, recalled.get(CONFLICT)),
+        degraded(facts, recalled.get(DEGRADED)),
+        is_ready,
+    )
     return PodProbeMarkerStatus(
         observed_generation=generation,
         matched_pods=counts.matched,

@@ -84,12 +84,14 @@ class PodResults(NamedTuple):
     Attributes:
         states: the recorded states of its probes.
         why_stale: why they are stale, or empty.
+        is_doubted: they are probably stale, so marks and conditions stay as they are.
         by_provider: a serverless provider runs the probes and writes the conditions.
         left_out: why probes are left out, by the name of their marker or their own.
     """
 
     states: States = MappingProxyType({})
     why_stale: str = ""
+    is_doubted: bool = False
     by_provider: bool = False
     left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT
 
@@ -193,6 +195,8 @@ def _shown(
         if pod.deleting and not claim.runs_while_terminating:
             return None, None
         return recorded, None
+    if results.is_doubted and why.reason == REASON_DAEMON_STALE:
+        return None, None
     if recorded is not None and pod.active:
         unknown = replace(_NO_STATE, last_probe_time=recorded.last_probe_time)
         return unknown, why

@@ -18,6 +18,7 @@ from kruise_probe.controllers.node_reconciler import NodeReconciler
 from kruise_probe.controllers.own_reads import OwnReads
 from kruise_probe.controllers.pod_reconciler import PodReconciler
 from kruise_probe.controllers.state import Informers, ManagerOptions, State
+from kruise_probe.controllers.takeover import take_over_daemons
 from kruise_probe.controllers.visit_reconciler import VisitReconciler
 from kruise_probe.manager.manager import Manager
 from kruise_probe.workqueue.controller import Controller
@@ -38,8 +39,12 @@ def build(manager: Manager, options: ManagerOptions) -> Informers:
         pruned = await read_at_start(manager.unfenced)
         state.pruned_fields = pruned.of_nodes
 
+    def lead() -> None:
+        take_over_daemons(state)
+        queues.open()
+
     manager.preparations.append(read_definitions)
-    manager.on_lead = state.lead
+    manager.on_lead = lead
     client = manager.rest
     own_reads = None
     if options.own_node_reads:

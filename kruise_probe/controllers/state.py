@@ -38,7 +38,6 @@ from kruise_probe.controllers.marking import PodResults
 from kruise_probe.controllers.matching import Considered, Matching
 from kruise_probe.controllers.node_index import NodePodProbeIndex
 from kruise_probe.controllers.queues import Queues
-from kruise_probe.controllers.recalled import reports_no_daemon
 from kruise_probe.controllers.refused import RefusedPods
 from kruise_probe.controllers.role_fence import RoleFence
 from kruise_probe.controllers.role_groups import RoleGroups
@@ -175,17 +174,6 @@ class State:
             refusal_of=self.refused.why,
             enqueue=self.queues.enqueue_pod,
         )
-
-    def lead(self) -> None:
-        """Take over from the manager before this one which nodes have no daemon, and open the queues."""
-        for marker in self.markers.list():
-            if not reports_no_daemon(marker):
-                continue
-            for node in self.node_index.nodes_holding(marker.key):
-                stored = self.node_pod_probe(node)
-                if stored is not None and stored.status is None:
-                    self.leases.recall_absent(node)
-        self.queues.open()
 
     def _look(self, pod: Pod) -> tuple[Claims, PodResults]:
         """The claims on a pod, and its results."""

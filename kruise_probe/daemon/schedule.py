@@ -133,6 +133,11 @@ def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
     return min(2 << doublings, MAX_STRETCH)
 
 
+def timeouts_of_a_stuck_probe(failure_threshold: int) -> int:
+    """So many timeouts in a row that the next one is served at the longest period of `stretch`."""
+    return max(failure_threshold, 2) + MAX_STRETCH
+
+
 def longest_wait(period_seconds: float) -> float:
     """How long an attempt may wait for a place before its probe is Unknown; checked at ticks, which are a bit late."""
     wait = max(3 * period_seconds, LEAST_WAIT_SECONDS)

@@ -28,7 +28,7 @@ from kruise_probe.daemon.desired import (
 )
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.places import LONG_SECONDS, Place, Places, Tenant
-from kruise_probe.daemon.probers.exec import stuck_message
+from kruise_probe.daemon.probers.exec import is_stuck, stuck_message
 from kruise_probe.daemon.probers.prober import (
     BytesQueued,
     CouldNotProbe,
@@ -356,7 +356,12 @@ class Worker:
             loop_now=self._loop.time(),
             wall_now=self._context.now().timestamp(),
         )
+        result = self._handover.result
         self._handover = NO_HANDOVER
+        if decided.due is None and result is not None and is_stuck(result):
+            # Otherwise the next timeout would look like a verdict until the third.
+            timeouts = schedule.timeouts_of_a_stuck_probe(self._state.thresholds.failure)
+            self._count_timeouts(timeouts)
         self._state.container_id = view.id
         self._state.of_container = decided.same
         record = transitions.container_replaced(self._state.record, keep_state=decided.keep_state)

@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -21,6 +21,7 @@ from kruise_probe.api.errors import AlreadyExists, Conflict, Invalid, NotFound
 from kruise_probe.api.meta import KubeObject, ListPage, NamespacedName, Resource
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.times import format_time
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.definitions import DEFINITIONS
 from kruise_probe.controllers.own_reads import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
@@ -203,7 +204,13 @@ class FakeApi:
         if (resource.plural, key) in self._wire:
             raise AlreadyExists(f"{key} already exists")
         self._uids += 1
-        wire["metadata"] |= {"uid": f"made-{self._uids}", "generation": 1}
+        age = timedelta(seconds=asyncio.get_running_loop().time())
+        created = format_time(_NOW + age)
+        wire["metadata"] |= {
+            "uid": f"made-{self._uids}",
+            "generation": 1,
+            "creationTimestamp": created,
+        }
         return self._store(resource, key, wire)
 
     async def patch(

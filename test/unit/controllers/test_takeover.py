@@ -1,32 +1,57 @@
-"""What only the manager before this one has seen stays in the status of the markers. The whole product over a fake API server."""
+"""What a new manager takes over from the previous one. The whole product over a fake API server."""
 
 from collections.abc import Awaitable, Callable
 
-from support.builders import lease_wire, policy_wire, probe_wire, state_wire
+from support.builders import (
+    entry_of,
+    lease_wire,
+    marker_wire,
+    pod_status_wire,
+    policy_wire,
+    probe_wire,
+    state_wire,
+)
 from support.cases import cases
+from support.fake_api import Write
+from support.metrics import metric
 from support.running_manager import settle
 from support.scene import Scene
 from support.wire import Json
 
-from kruise_probe.api.resources import LEASES, PODS
+from kruise_probe.api.errors import Invalid
+from kruise_probe.api.names import daemon_lease_name
+from kruise_probe.api.probe import ExecAction, Probe
+from kruise_probe.api.resources import LEASES, MARKERS, PODS
 
 Said = tuple[str, str]
 NO_CONFLICT = ("False", "NoConflict")
 AS_EXPECTED = ("False", "AsExpected")
+HASH = entry_of(Probe(exec=ExecAction(("true",)))).hash
+STALE = ("True", "ProbeDaemonStale")
+LEASE = daemon_lease_name("node-1")
+WITH_ROLE = probe_wire(policies=[policy_wire("Succeeded", {"role": "primary"})])
+WITHOUT_CONDITION = probe_wire(
+    condition="",
+    policies=[
+        policy_wire("Succeeded", {"alive": "yes"}),
+        policy_wire("Unknown", {"alive": "unknown"}),
+    ],
+)
 
 
 def says(api: Scene, type: str) -> Said:
     return api.says(type)[:2]
 
 
-def with_label(role: str) -> Json:
-    return {"metadata": {"labels": {"role": role}}}
+async def change_role(api: Scene, client: str) -> None:
+    """Another client changes a label that the probe owns."""
+    patch = {"metadata": {"labels": {"role": client}}}
+    await api.change(PODS, "web-0", patch, manager=client)
 
 
 async def is_changed(api: Scene) -> None:
-    """Another client changes a label."""
     await api.report(state_wire())
-    await api.change(PODS, "web-0", with_label("mine"), manager="kubectl-label")
+    await change_role(api, "somebody")
 
 
 async def is_changed_by_admission(api: Scene) -> None:
@@ -39,20 +64,11 @@ async def is_changed_by_admission(api: Scene) -> None:
     await settle(60)
 
 
-async def has_no_daemon(api: Scene) -> None:
-    await settle(130)
-    assert says(api, "Ready") == ("False", "NoVerdict")
-
-
 async def has_two_daemons(api: Scene) -> None:
     await api.report(state_wire())
-    await renew_in_turns(api, "ab" * 6)
-
-
-async def renew_in_turns(api: Scene, holders: str) -> None:
-    for number, holder in enumerate(holders):
+    for number in range(12):
         lease = lease_wire(renewed=f"2026-01-01T00:{number:02}:00Z")
-        lease["spec"]["holderIdentity"] = f"node-1_{holder}"
+        lease["spec"]["holderIdentity"] = f"node-1_{number % 2}"
         api.put(LEASES, lease)
         await settle(20)
 
@@ -63,14 +79,14 @@ async def renew_in_turns(api: Scene, holders: str) -> None:
     admission=(is_changed_by_admission, ("Conflict", "ChangedByAdmission"), NO_CONFLICT, 600),
     two_daemons=(has_two_daemons, ("Degraded", "TwoDaemons"), AS_EXPECTED, 160),
 )
-async def test_a_new_manager_reports_it_until_it_could_have_seen_it(
+async def test_an_inherited_condition_stays_until_it_expires(
     api: Scene,
     happens: Callable[[Scene], Awaitable[None]],
     said: Said,
     forgotten: Said,
     seconds: float,
 ) -> None:
-    api.put_marker(probe_wire(policies=[policy_wire("Succeeded", {"role": "primary"})]))
+    api.put_marker(WITH_ROLE)
     type, reason = said
     async with api.running():
         await happens(api)
@@ -87,23 +103,21 @@ async def test_a_new_manager_reports_it_until_it_could_have_seen_it(
         assert says(api, type) == forgotten
 
 
-async def test_a_new_manager_knows_that_a_node_has_no_daemon_until_one_shows_life(
+async def test_a_more_important_problem_hides_an_inherited_one_and_a_lesser_one_does_not(
     api: Scene,
 ) -> None:
+    api.put_marker(WITH_ROLE)
     async with api.running():
-        await has_no_daemon(api)
-    before = len(api.writes)
+        await has_two_daemons(api)
     async with api.running():
-        await settle(30)
-        assert api.count(since=before) == {}
-        api.renew()
-        await settle()
-        assert says(api, "Degraded") == AS_EXPECTED
-        assert says(api, "Ready") == ("Unknown", "WaitingForResults")
+        await api.report(state_wire(state="Unknown", message="PortNameUnknown: no port http"))
+        assert says(api, "Degraded") == ("True", "TwoDaemons")
+        await settle(70)
+        assert says(api, "Degraded") == STALE
 
 
 async def test_an_edit_ends_what_another_manager_reported(api: Scene) -> None:
-    api.put_marker(probe_wire(policies=[policy_wire("Succeeded", {"role": "primary"})]))
+    api.put_marker(WITH_ROLE)
     async with api.running():
         await is_changed(api)
     await api.change_probes(probe_wire())
@@ -112,10 +126,124 @@ async def test_an_edit_ends_what_another_manager_reported(api: Scene) -> None:
 
 
 async def test_what_changes_now_replaces_what_another_manager_reported(api: Scene) -> None:
-    api.put_marker(probe_wire(policies=[policy_wire("Succeeded", {"role": "primary"})]))
+    api.put_marker(WITH_ROLE)
     async with api.running():
         await is_changed(api)
     async with api.running():
-        await api.change(PODS, "web-0", with_label("other"), manager="someone-else")
-        assert "someone-else" in api.says("Conflict")[2]
-        assert "kubectl-label" not in api.says("Conflict")[2]
+        await change_role(api, "somebody-else")
+        message = api.says("Conflict")[2]
+        assert "'somebody-else'" in message
+        assert "'somebody'" not in message
+
+
+async def test_a_marker_of_the_same_name_inherits_nothing(api: Scene) -> None:
+    api.put_marker(WITH_ROLE)
+    async with api.running():
+        await is_changed(api)
+        assert says(api, "Conflict") == ("True", "ChangedByAnother")
+        api.sources[MARKERS.plural].hold()
+        api.remove(MARKERS, "web")
+        api.put(MARKERS, marker_wire(uid="another", probes=[WITH_ROLE]))
+        api.sources[MARKERS.plural].release()
+        await settle()
+        assert says(api, "Conflict") == NO_CONFLICT
+
+
+async def test_a_refused_value_is_reported_without_a_break(api: Scene) -> None:
+    def refuse(write: Write) -> None:
+        if "role" in write.body.get("metadata", {}).get("labels", {}):
+            raise Invalid("metadata.labels: Invalid value", code=422)
+
+    api.put_marker(WITH_ROLE)
+    api.before = refuse
+    api.latency_seconds["Pod"] = 2.0
+    async with api.running():
+        await api.report(state_wire(), seconds=30)
+        assert says(api, "Degraded") == ("True", "PodNotMarked")
+    before = len(api.writes)
+    async with api.running():
+        await settle(120)
+        assert api.count("PodProbeMarker", since=before) == {}
+        assert says(api, "Degraded") == ("True", "PodNotMarked")
+
+
+async def test_a_node_without_a_daemon_is_known_until_one_shows_life(api: Scene) -> None:
+    async with api.running():
+        await settle(130)
+        assert says(api, "Ready") == ("False", "NoVerdict")
+    before = len(api.writes)
+    async with api.running():
+        await settle(30)
+        assert api.count(since=before) == {}
+        assert metric("kruise_probe_daemons_absent") == 1
+        api.renew()
+        await settle()
+        assert says(api, "Degraded") == AS_EXPECTED
+        assert says(api, "Ready") == ("Unknown", "WaitingForResults")
+
+
+async def test_a_new_node_has_its_minute_also_if_another_has_no_daemon(api: Scene) -> None:
+    async with api.running():
+        await settle(130)
+        api.put_node("node-2", "web-2")
+        await settle()
+    async with api.running():
+        await settle(40)
+        assert metric("kruise_probe_daemons_absent") == 1
+        assert "node-2" not in api.says()[2]
+        await settle(30)
+        assert "node-2" in api.says()[2]
+
+
+async def test_marks_of_a_silent_daemon_stay_also_without_a_condition(api: Scene) -> None:
+    api.put_marker(WITHOUT_CONDITION)
+    api.put(LEASES, lease_wire())
+    async with api.running(state_wire()):
+        assert api.labels() == {"alive": "yes"}
+        await settle(70)
+        assert api.labels() == {"alive": "unknown"}
+        assert says(api, "Degraded") == STALE
+    before = len(api.writes)
+    async with api.running():
+        assert metric("kruise_probe_daemons_stale") == 1
+        await settle(130)
+        assert metric("kruise_probe_daemons_stale") == 1
+        assert api.count(since=before) == {}
+        api.renew()
+        await settle()
+        assert api.labels() == {"alive": "yes"}
+        assert says(api, "Degraded") == AS_EXPECTED
+
+
+@cases("is_silent", one_is_silent=True, all_show_life=False)
+async def test_an_expired_lease_is_doubted_only_if_a_daemon_was_found_silent(
+    api: Scene, is_silent: bool
+) -> None:
+    """The daemon of node-1 may be silent; node-2 has a slow clock."""
+    api.put_node("node-2", "web-2")
+    api.put_node("node-3", "web-3")
+    api.renew()
+    async with api.running():
+        for pod in ("web-0", "web-2", "web-3"):
+            await api.report(state_wire(probe_hash=HASH), pod=pod)
+        for _ in range(4):
+            renew(api, is_silent)
+            await settle(20)
+        assert (says(api, "Degraded") == STALE) is is_silent
+    for node in ("2", "3"):
+        pod = api.read(PODS, f"web-{node}")
+        failed = pod_status_wire(pod, state_wire(state="Failed", probe_hash=HASH))
+        api.publish(failed, node=f"node-{node}")
+    async with api.running():
+        assert api.condition(pod="web-3")[0] == "False"
+        assert api.condition(pod="web-2")[0] == ("True" if is_silent else "False")
+        renew(api, is_silent)
+        await settle()
+        assert api.condition(pod="web-2")[0] == "False"
+
+
+def renew(api: Scene, is_silent: bool) -> None:
+    if not is_silent:
+        api.renew()
+    api.renew("node-2", ahead_seconds=-600)
+    api.renew("node-3")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import product
 
@@ -15,10 +15,12 @@ from support.marker_table import INVALID
 from support.metrics import counted
 from support.scripted_node import (
     BAD,
+    HUNG,
     NODE,
     OK,
     ScriptedNode,
     exec_probe,
+    gaps,
     loop_time,
     one,
     pod_of,
@@ -28,7 +30,12 @@ from support.scripted_node import (
 )
 
 from kruise_probe.api.meta import OwnerReference
-from kruise_probe.api.node_pod_probe import NodePodProbeSpec, NodePodProbeStatus, PodProbe
+from kruise_probe.api.node_pod_probe import (
+    ContainerProbeState,
+    NodePodProbeSpec,
+    NodePodProbeStatus,
+    PodProbe,
+)
 from kruise_probe.api.probe import Probe
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import ContainerProbe
@@ -254,6 +261,34 @@ async def test_state_of_a_container_that_changed_while_the_daemon_was_down(
     await asyncio.sleep(down)
     await node.killed_daemon(4 if down else 20)
     assert states.split() == node.api.transitions()
+
+
+@pytest.mark.parametrize("failure_threshold", [1, 4])
+async def test_a_stuck_command_is_still_stuck_after_a_restart(
+    node: ScriptedNode, failure_threshold: int
+) -> None:
+    """A timeout is a verdict, a stuck command is not: `Ready` of its marker would become True."""
+    node.api.put(one(exec_probe(failure_threshold=failure_threshold)))
+    node.containers.start()
+    node.probers.answer(HUNG)
+    await node.killed_daemon(300)
+    message = node.api.message()
+    assert message.startswith("ExecStuck: ")
+    await node.killed_daemon(300)
+    assert node.api.message() == message
+    written = [state.message for state in states_written(node)]
+    assert written.index(message) + written.count(message) == len(written)
+    node.probers.answer(OK)
+    await node.killed_daemon(120)
+    assert node.api.state() == "Succeeded"
+    await node.killed_daemon(10.5)
+    assert gaps(node.probers.times[-10:]) == [1.0] * 9
+
+
+def states_written(node: ScriptedNode) -> Iterator[ContainerProbeState]:
+    for write in node.api.writes:
+        for pod in write.status.pod_probe_statuses or ():
+            yield from pod.probe_states or ()
 
 
 async def test_a_result_in_the_second_of_a_restart_is_not_of_the_container_in_its_delay(
