@@ -279,6 +279,9 @@ class NodePodProbeEvents(_Events):
             return
         change = self._state.node_index.update(old, new)
         self._observe_daemon(old, new)
+        if self._state.roles.markers:
+            # A standby does so too: the order of claims is the same after a fail-over.
+            self._state.roles.observe(change.statuses)
         must_reconcile = old.metadata.owner_references != new.metadata.owner_references
         if change.spec and not self._is_own_write(new):
             must_reconcile = True
@@ -289,6 +292,7 @@ class NodePodProbeEvents(_Events):
     def on_delete(self, last_known: NodePodProbe) -> None:
         node = last_known.key.name
         change = self._state.node_index.remove(node)
+        self._state.roles.observe(change.statuses)
         self._queues.daemons.add(node)
         self._queues.enqueue_node(node)
         self._enqueue_changed(change)
@@ -320,8 +324,6 @@ class NodePodProbeEvents(_Events):
             return  # The leader writes the conditions of changed results.
         state = self._state
         now = loop_time()
-        if state.roles.markers:
-            state.roles.observe(change.statuses)
         for key, changed in change.results.items():
             if state.namespace not in ("", key.namespace):
                 continue

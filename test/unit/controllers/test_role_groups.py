@@ -200,6 +200,17 @@ async def test_a_new_leader_sees_what_the_old_one_wrote_before_it_sets_another_p
         assert db.primaries() == ["web-2"]
 
 
+async def test_a_standby_sees_a_claim_while_nobody_leads(db: Database) -> None:
+    async with db.running():
+        await db.begin()
+        leader = db.roles()
+    async with db.running(follows_seconds=30):
+        await db.say(web_1="Succeeded")
+        await settle(30)
+        assert leader == ["primary", "replica", "replica"]
+        assert db.roles() == ["replica", "primary", "replica"]
+
+
 async def test_a_label_set_by_hand_takes_no_role_and_is_removed(db: Database) -> None:
     async with db.running():
         await db.begin()
