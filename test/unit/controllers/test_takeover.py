@@ -231,8 +231,8 @@ async def test_an_expired_lease_is_doubted_only_if_a_daemon_was_found_silent(
             await settle(20)
         assert (says(api, "Degraded") == STALE) is is_silent
     for node in ("2", "3"):
-        pod = api.read(PODS, f"web-{node}")
-        failed = pod_status_wire(pod, state_wire(state="Failed", probe_hash=HASH))
+        wire = api.read(PODS, f"web-{node}")
+        failed = pod_status_wire(wire, state_wire(state="Failed", probe_hash=HASH))
         api.publish(failed, node=f"node-{node}")
     async with api.running():
         assert api.condition(pod="web-3")[0] == "False"
