@@ -1,6 +1,8 @@
 """Through port-forward and exec of an API server, an attempt has the daemon's state and message, letter for letter."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,40 +36,44 @@ KEY = NamespacedName("default", "web-0")
 POD = Target("127.0.0.1", "main")
 
 
-def probe_of(action: Json, **numbers: int) -> Probe:
-    return msgspec.convert({**action, **numbers}, Probe)
+@asynccontextmanager
+async def client_of(scripted: ScriptedPod) -> AsyncIterator[RestClient]:
+    """A client of an API server with this pod."""
+    async with serving_pod(scripted) as pod:
+        config = ClusterConfig(server=pod.url)
+        client = RestClient(config=config, field_manager="test", user_agent="test")
+        async with client:
+            yield client
 
 
 async def run(
-    probe: Probe, *, port: int = 0, criteria: Json | None = None, **more: Any
+    probe: Probe,
+    *,
+    port: int = 0,
+    extract: Json | None = None,
+    **more: Any,
 ) -> TrialResult:
     """The attempt through a scripted API server, whose pod listens on `port`."""
     ports = {port: port} if port else {}
-    scripted = ScriptedPod(pod_wire(), ports=ports, **more)
-    async with serving_pod(scripted) as pod:
-        config = ClusterConfig(server=pod.url)
-        async with RestClient(config=config, field_manager="test", user_agent="test") as client:
-            return await run_probe(client, KEY, entry_of(probe, **(criteria or {})), POD)
-
-
-async def direct(probe: Probe) -> tuple[ProbeState, str]:
-    """State and message of the daemon's own attempt."""
-    prober = prober_for(entry_of(probe), commands=Unused(), user_agent="kruise-probe/1")
-    result = await prober.run(POD)
-    return ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED, result.message
-
-
-async def compared(probe: Probe, *, port: int = 0) -> TrialResult:
-    """The attempt of `run`, which equals the daemon's."""
-    expected = await direct(probe)
-    found = await run(probe, port=port)
-    assert (found.state, found.message) == expected
-    return found
+    criteria = {"extract": extract} if extract else {}
+    entry = entry_of(probe, **criteria)
+    async with client_of(ScriptedPod(pod_wire(), ports=ports, **more)) as client:
+        return await run_probe(client, KEY, entry, POD)
 
 
 class Unused:
     async def exec_sync(self, *_: Any, **__: Any) -> ExecResult:
         raise AssertionError
+
+
+async def compared(probe: Probe, *, port: int = 0) -> TrialResult:
+    """The attempt of `run`, which equals the daemon's own."""
+    prober = prober_for(entry_of(probe), commands=Unused(), user_agent="kruise-probe/1")
+    expected = await prober.run(POD)
+    found = await run(probe, port=port)
+    assert found.state == ("Succeeded" if expected.succeeded else "Failed")
+    assert found.message == expected.message
+    return found
 
 
 http: Json = {"httpGet": {"path": "/a b"}}
@@ -77,9 +83,11 @@ grpc: Json = {"grpc": {}}
 grpc_tls: Json = {"grpc": {"mode": "TLS"}}
 
 
-def at(port: int, action: Json, **numbers: int) -> Probe:
+def at(port: int, action: Json, *, timeout_seconds: int = 5) -> Probe:
     """The probe of a port."""
-    return probe_of({kind: {"port": port, **more} for kind, more in action.items()}, **numbers)
+    ((kind, more),) = action.items()
+    wire = {kind: {"port": port, **more}, "timeoutSeconds": timeout_seconds}
+    return msgspec.convert(wire, Probe)
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
@@ -103,7 +111,7 @@ def redirected(request: str) -> bytes:
 )
 async def test_forwarded_attempt_equals_that_of_the_daemon(script: Any, action: Json) -> None:
     async with serving(script) as server:
-        await compared(at(server.port, action, timeoutSeconds=5), port=server.port)
+        await compared(at(server.port, action), port=server.port)
 
 
 async def without_tls(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -119,32 +127,33 @@ async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 @pytest.mark.parametrize("action", [https, grpc_tls])
 async def test_failed_handshake_equals_that_of_the_daemon(action: Json, serve: Any) -> None:
     async with listening(serve) as port:
-        await compared(at(port, action, timeoutSeconds=5), port=port)
+        await compared(at(port, action), port=port)
 
 
 @pytest.mark.parametrize("action", [http, https, tcp, grpc, grpc_tls])
 async def test_refused_connection_equals_that_of_the_daemon(action: Json) -> None:
     with closed_port() as port:
-        found = await compared(at(port, action, timeoutSeconds=5))
+        found = await compared(at(port, action))
     assert found.state == ProbeState.FAILED
 
 
 async def test_forwarded_tls_equals_that_of_the_daemon(tmp_path: Path) -> None:
     async with serving(answering(OK), tls=self_signed(tmp_path)) as server:
-        found = await compared(at(server.port, https, timeoutSeconds=5), port=server.port)
+        found = await compared(at(server.port, https), port=server.port)
     assert found.message == "fine"
 
 
 @pytest.mark.parametrize("action", [http, grpc])
 async def test_silent_server_is_failure_at_the_timeout(action: Json) -> None:
     async with serving(silent()) as server:
-        found = await compared(at(server.port, action, timeoutSeconds=1), port=server.port)
+        probe = at(server.port, action, timeout_seconds=1)
+        found = await compared(probe, port=server.port)
     assert found.duration_seconds is not None
     assert 1 <= found.duration_seconds < PATIENCE_SECONDS
 
 
-def exec_of(*command: str, **numbers: int) -> Probe:
-    return probe_of({"exec": {"command": list(command)}}, **numbers)
+def exec_of(**numbers: int) -> Probe:
+    return msgspec.convert({"exec": {"command": ["check"]}, **numbers}, Probe)
 
 
 @cases(
@@ -157,38 +166,49 @@ def exec_of(*command: str, **numbers: int) -> Probe:
 async def test_exit_of_a_command_equals_that_of_the_daemon(
     code: int, stdout: bytes, stderr: bytes
 ) -> None:
-    found = await run(exec_of("check"), execute=exited(code, stdout, stderr))
+    found = await run(exec_of(), execute=exited(code, stdout, stderr))
     expected = probe_result(ExecResult(code, stdout[:10240], stderr[:10240]))
     assert (found.state == ProbeState.SUCCEEDED) == expected.succeeded
     assert found.message == expected.message
     assert found.stderr == (normalise_message(stderr) if code == 0 else "")
 
 
-NO_EXIT_CODE = {
-    "timeout": (hanging, "Failed", "command timed out after 1s"),
-    "endless-output": (streaming(forever=b"\x01" + b"y\n" * 4096), "Unknown", "ExecOutputTooLarge: "),
-    "no-program": (
-        streaming(b'\x03{"status":"Failure","message":"Internal error occurred: error executing command in container: failed to start exec \\"'
-            + b"0a" * 32 + b'\\": no such file"}' ),
-        "Unknown", "ExecImpossible: failed to start exec: no such file",
+NO_PROGRAM = (
+    b"\x03"
+    b'{"status":"Failure","message":"Internal error occurred: error executing command in container: '
+    b'failed to start exec \\"%s\\": no such file"}'
+) % (b"0a" * 32)
+
+
+@cases(
+    "execute state message",
+    timeout=(hanging, "Failed", "command timed out after 1s"),
+    endless_output=(
+        streaming(forever=b"\x01" + b"y\n" * 4096),
+        "Unknown",
+        "ExecOutputTooLarge: ",
     ),
-    "cut": (streaming(), "Unknown", "StreamFailed: the stream ended before"),
-}  # fmt: skip
-
-
-@cases("execute state message", **NO_EXIT_CODE)
+    no_program=(
+        streaming(NO_PROGRAM),
+        "Unknown",
+        "ExecImpossible: failed to start exec: no such file",
+    ),
+    cut=(streaming(), "Unknown", "StreamFailed: the stream ended before"),
+)
 async def test_command_without_an_exit_code_has_the_reason_of_the_daemon(
     execute: Exec, state: str, message: str
 ) -> None:
-    found = await run(exec_of("check", timeoutSeconds=1), execute=execute)
+    found = await run(exec_of(timeoutSeconds=1), execute=execute)
     assert found.state == state
     assert found.message.startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("probe", "resource"),
-    [(exec_of("check"), "exec"), (at(80, tcp), "portforward"), (at(80, http), "portforward")],
-)  # fmt: skip
+@cases(
+    "probe resource",
+    command=(exec_of(), "exec"),
+    tcp=(at(80, tcp), "portforward"),
+    http=(at(80, http), "portforward"),
+)
 async def test_missing_permission_is_unknown_and_says_which(probe: Probe, resource: str) -> None:
     denied = f"mary cannot get pods/{resource}"
     refusals = {resource: (403, status(403, "Forbidden", denied))}
@@ -197,25 +217,24 @@ async def test_missing_permission_is_unknown_and_says_which(probe: Probe, resour
 
 
 async def test_api_server_without_streams_is_named() -> None:
-    text = "the server could not find the requested resource"
-    found = await run(exec_of("check"), refusals={"exec": (404, status(404, "NotFound", text))})
+    not_found = status(404, "NotFound", "the server could not find the requested resource")
+    found = await run(exec_of(), refusals={"exec": (404, not_found)})
     assert found == not_run(
         "StreamNotServed: this API server has no pods/exec; use one with real nodes, not the playground"
     )
 
 
 async def test_forwarder_that_ends_at_once_closes_its_sockets() -> None:
-    async with serving_pod(ScriptedPod(pod_wire())) as pod:
-        config = ClusterConfig(server=pod.url)
-        async with RestClient(config=config, field_manager="test", user_agent="test") as client:
-            async with forwarder_to(client, KEY) as forwarder:
-                theirs = forwarder.open_socket(HostPort("127.0.0.1", 80))
-            with theirs:
-                assert theirs.recv(1) == b""
+    async with client_of(ScriptedPod(pod_wire())) as client:
+        async with forwarder_to(client, KEY) as forwarder:
+            theirs = forwarder.open_socket(HostPort("127.0.0.1", 80))
+        with theirs:
+            assert theirs.recv(1) == b""
 
 
 async def test_cancelled_attempt_leaves_no_task_and_no_connection() -> None:
-    connected, ended = asyncio.Event(), asyncio.Event()
+    connected = asyncio.Event()
+    ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         connected.set()
@@ -224,7 +243,8 @@ async def test_cancelled_attempt_leaves_no_task_and_no_connection() -> None:
         ended.set()
 
     async with listening(serve) as port, asyncio.timeout(PATIENCE_SECONDS):
-        attempt = asyncio.create_task(run(at(port, http, timeoutSeconds=60), port=port))
+        probe = at(port, http, timeout_seconds=60)
+        attempt = asyncio.create_task(run(probe, port=port))
         await connected.wait()
         attempt.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -239,28 +259,34 @@ METRICS = b'queue_size{shard="0"} 33\nqueue_total 9\nidle 1\nother 2\n'
     "extract state message found",
     value=(
         {"metric": {"name": "queue_size", "labels": {"shard": "0"}}},
-        "Succeeded", "33", 'metric queue_size{shard="0"} = 33',
+        "Succeeded",
+        "33",
+        'metric queue_size{shard="0"} = 33',
     ),
     rounded=(
         {"metric": {"name": "queue_size"}, "step": 5},
-        "Succeeded", "30", "metric queue_size = 33 (step 5 → 30)",
+        "Succeeded",
+        "30",
+        "metric queue_size = 33 (step 5 → 30)",
     ),
     nothing=(
         {"metric": {"name": "queue"}},
-        "Unknown", "NoValue: no sample of queue", "the nearest names are queue_size, queue_total, idle",
+        "Unknown",
+        "NoValue: no sample of queue",
+        "the nearest names are queue_size, queue_total, idle",
     ),
     no_line=(
         {"regex": "players=([0-9]+)"},
-        "Unknown", "NoValue: no line matches 'players=([0-9]+)'", 'the output begins with: queue_size{shard="0"} 33, queue_total 9, idle 1',
+        "Unknown",
+        "NoValue: no line matches 'players=([0-9]+)'",
+        'the output begins with: queue_size{shard="0"} 33, queue_total 9, idle 1',
     ),
     no_json=({"jsonPath": ".a"}, "Unknown", "NoValue: no JSON", ""),
-)  # fmt: skip
+)
 async def test_a_value_is_shown_with_its_source_or_the_nearest_names(
     extract: Json, state: str, message: str, found: str
 ) -> None:
-    result = await run(
-        exec_of("check"), criteria={"extract": extract}, execute=exited(0, METRICS, b"")
-    )
+    result = await run(exec_of(), extract=extract, execute=exited(0, METRICS))
 
     assert result.state == state
     assert result.message.startswith(message)
@@ -268,10 +294,9 @@ async def test_a_value_is_shown_with_its_source_or_the_nearest_names(
 
 
 async def test_the_nearest_members_of_an_object_are_shown() -> None:
-    criteria = {"extract": {"jsonPath": ".queue.sise"}}
     too_long = b"s" * 257
-    output = b'{"queue": {"size": 1, "seen": 2, "%s": 3}}' % too_long
+    execute = exited(0, b'{"queue": {"size": 1, "seen": 2, "%s": 3}}' % too_long)
 
-    result = await run(exec_of("check"), criteria=criteria, execute=exited(0, output, b""))
+    result = await run(exec_of(), extract={"jsonPath": ".queue.sise"}, execute=execute)
 
     assert result.found == "the nearest names are size, seen"

@@ -3,68 +3,65 @@
 import msgspec
 import pytest
 from support.builders import container_wire, node_wire, pod_wire, probe_wire
-from support.builders import marker as decoded_marker
 from support.cases import cases
 from support.snapshots import healthy_pod, marker, snapshot
 from support.wire import Json
 
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.inspection.link import Link
 from kruise_probe.inspection.traces import traces_of
 from kruise_probe.webhook.admission import AdmissionRequest, annotate_pod
 
 ANNOTATION = "kruise.io/podprobe"
 CONTAINERS = [container_wire(), container_wire("side")]
-HEALTHY, SECOND = probe_wire(), probe_wire("second", condition="example.com/second")
+HEALTHY = probe_wire()
+SECOND = probe_wire("second", condition="example.com/second")
 OTHER_CONTAINER = probe_wire(container="side", condition="example.com/second")
 
 
-def created_with(*markers: Json) -> Json:
-    """The annotations of a pod that was created when these markers existed, as the webhook writes them."""
+def created_with(marker: Json) -> Json:
+    """The annotations of a pod that was created when this marker existed, as the webhook writes them."""
     request = AdmissionRequest(
         uid="u",
         operation="CREATE",
         namespace="default",
         object=msgspec.Raw(msgspec.json.encode(pod_wire())),
     )
-    decoded = [
-        decoded_marker(each["metadata"]["name"], probes=each["spec"]["probes"]) for each in markers
-    ]
-    (addition,) = annotate_pod(request, decoded).patch
+    markers = snapshot(markers=[marker]).markers
+    (addition,) = annotate_pod(request, markers).patch
     found: Json = addition["value"]
     return found
 
 
-def provider_link(annotations: Json, *markers: Json, of: str = "web", probe: int = 0) -> Link:
+def provider_link(annotations: Json, *markers: Json, of: str = "web") -> Link:
+    """The link of the last probe of the marker `of`."""
     there = snapshot(
         markers=markers,
         pods=[healthy_pod(annotations=annotations, containers=CONTAINERS)],
         node=node_wire(labels={"type": "virtual-kubelet"}),
         renewed=None,
     )
-    compiled = next(each for each in there.compiled.values() if each.key.name == of)
-    trace = traces_of(there, there.pods[0], compiled)[probe]
-    return next(each for each in trace.links if each.name == "provider")
+    compiled = there.compiled[NamespacedName("default", of)]
+    *_, trace = traces_of(there, there.pods[0], compiled)
+    return next(link for link in trace.links if link.name == "provider")
 
 
 def test_probe_of_the_annotation_is_injected() -> None:
-    before = marker(probes=[HEALTHY])
-
-    assert provider_link(created_with(before), before).text == "the provider has set the condition"
-
-
-ADDED = {
-    "probe": ([marker(probes=[HEALTHY, SECOND])], "web", 1),
-    "marker": ([marker(probes=[HEALTHY]), marker(name="new", probes=[SECOND])], "new", 0),
-    "same-name-of-another-container": ([marker(probes=[HEALTHY]), marker(name="new", probes=[OTHER_CONTAINER])], "new", 0),
-}  # fmt: skip
+    annotations = created_with(marker())
+    assert provider_link(annotations, marker()).text == "the provider has set the condition"
 
 
-@cases("now of probe", **ADDED)
-def test_probe_added_after_the_pod_was_created_is_not_injected(
-    now: list[Json], of: str, probe: int
-) -> None:
-    annotations = created_with(marker(probes=[HEALTHY]))
-    found = provider_link(annotations, *now, of=of, probe=probe)
+@cases(
+    "now of",
+    probe=([marker(probes=[HEALTHY, SECOND])], "web"),
+    marker=([marker(), marker(name="new", probes=[SECOND])], "new"),
+    same_name_of_another_container=(
+        [marker(), marker(name="new", probes=[OTHER_CONTAINER])],
+        "new",
+    ),
+)
+def test_probe_added_after_the_pod_was_created_is_not_injected(now: list[Json], of: str) -> None:
+    found = provider_link(created_with(marker()), *now, of=of)
 
     assert found.reason == "NotInjected"
     assert "was created without probe" in found.text
@@ -78,7 +75,7 @@ def test_annotation_without_the_probe_is_not_injected(text: str) -> None:
 
 def test_probe_whose_condition_belongs_to_another_is_a_conflict() -> None:
     """The webhook leaves it out, so a new pod would not have it either."""
-    older = marker(name="a", probes=[HEALTHY])
+    older = marker(name="a")
     younger = marker(probes=[probe_wire("other")], created="2026-01-01T00:00:10Z")
 
     found = provider_link(created_with(older), older, younger)

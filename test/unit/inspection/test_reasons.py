@@ -22,15 +22,34 @@ MODULES = (
 """The modules that have reasons: alone in a text, or before a colon."""
 SOURCE = "\n".join(module.read_text() for module in MODULES)
 OTHER_NAMES = {
-    "AllContainersRestarting", "ClusterRole", "ClusterRoleBinding", "ConfigMap", "ContainersReady", "CustomResourceDefinition",
-    "DisruptionTarget", "DoesNotExist",
-    "EnablePodProbeMarkerOnServerless", "FailedPrecondition", "InPlaceUpdateReady", "KruisePodReady",
-    "NodePodProbe", "NotIn", "PodProbeMarker", "PodProbeMarkerGate", "PodReadyToStartContainers",
-    "PodResizeInProgress", "PodResizePending", "PodScheduled", "SidecarSet",
-}  # fmt: skip
+    "AllContainersRestarting",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ConfigMap",
+    "ContainersReady",
+    "CustomResourceDefinition",
+    "DisruptionTarget",
+    "DoesNotExist",
+    "EnablePodProbeMarkerOnServerless",
+    "FailedPrecondition",
+    "InPlaceUpdateReady",
+    "KruisePodReady",
+    "NodePodProbe",
+    "NotIn",
+    "PodProbeMarker",
+    "PodProbeMarkerGate",
+    "PodReadyToStartContainers",
+    "PodResizeInProgress",
+    "PodResizePending",
+    "PodScheduled",
+    "SidecarSet",
+}
 """Other names of several words in these modules."""
 OF_TRIALS = {"PortForwardFailed", "StreamFailed", "StreamNotFound", "StreamNotServed"}
 """Only `try` prints them, with what to do."""
+
+
+REMEDIES = "\n".join(reason.remedy for reason in reason_table().values())
 
 
 def test_every_reason_of_the_product_is_in_the_table() -> None:
@@ -39,8 +58,9 @@ def test_every_reason_of_the_product_is_in_the_table() -> None:
 
 
 def test_the_table_has_no_other_reasons() -> None:
-    assert [each for each in reason_table() if not re.search(f'"{each}(?:"|: )', SOURCE)] == []
-    assert len(reason_table()) == sum(len(each.reasons) for each in reason_sections())
+    for reason in reason_table():
+        assert re.search(f'"{reason}(?:"|: )', SOURCE), reason
+    assert len(reason_table()) == sum(len(section.reasons) for section in reason_sections())
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.reason)
@@ -55,16 +75,12 @@ def test_names_replace_placeholders_and_code_has_no_marks() -> None:
 
 
 def test_every_placeholder_is_used_and_known() -> None:
-    used = {
-        name for each in reason_table().values() for name in re.findall(r"{(\w*)}", each.remedy)
-    }
-    assert used == PLACEHOLDERS.keys()
+    used = re.findall(r"{(\w*)}", REMEDIES)
+    assert set(used) == PLACEHOLDERS.keys()
 
 
 def test_lines_of_several_pods_name_their_pod() -> None:
-    remedies = [each.remedy for each in reason_table().values()]
-    commands = [
-        part for each in remedies for part in re.findall(r"`(kubectl[^`]* logs [^`]*)`", each)
-    ]
-    assert [each for each in commands if " -l " in each and "--prefix" not in each] == []
-    assert any(" -l " in each for each in commands)
+    commands = re.findall(r"`(kubectl[^`]* logs [^`]*)`", REMEDIES)
+    of_several = [command for command in commands if " -l " in command]
+    assert of_several
+    assert all("--prefix" in command for command in of_several)

@@ -3,13 +3,7 @@ import json
 from pathlib import Path
 
 import msgspec
-from support.builders import (
-    condition_wire,
-    entry_of,
-    policy_wire,
-    probe_wire,
-    state_wire,
-)
+from support.builders import condition_wire, entry_of, policy_wire, probe_wire, state_wire
 from support.cases import cases
 from support.snapshots import ended, healthy_pod, marker, snapshot, table
 from support.wire import Json
@@ -21,14 +15,28 @@ from kruise_probe.hints.commands import handler_text
 from kruise_probe.inspection.explanation import explanation
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import status_view
-from kruise_probe.inspection.views import MarkerView
+from kruise_probe.inspection.views import MarkerView, ProblemView, ResultView, StatusView
 
 TABLE = table("status")
 
 
+def view_of(there: Snapshot) -> StatusView:
+    return status_view(there, there.markers, [])
+
+
 def only(there: Snapshot) -> MarkerView:
-    (view,) = status_view(there, there.markers, []).markers
+    (view,) = view_of(there).markers
     return view
+
+
+def only_result(there: Snapshot) -> ResultView:
+    (result,) = only(there).pods[0].results
+    return result
+
+
+def only_problem(there: Snapshot) -> ProblemView:
+    (problem,) = only(there).problems
+    return problem
 
 
 @cases("states counted", **TABLE["counts"])
@@ -45,8 +53,7 @@ def test_all_markers_together_count_each_pod_once() -> None:
         pods=[healthy_pod("a"), healthy_pod("b"), healthy_pod("c", phase="Succeeded")],
         states=[state_wire(), state_wire("other#healthy", state="Failed")],
     )
-    counts = status_view(there, there.markers, []).counts
-    assert msgspec.structs.astuple(counts) == (2, 0, 2, 0, 0)
+    assert msgspec.structs.astuple(view_of(there).counts) == (2, 0, 2, 0, 0)
 
 
 @cases(
@@ -56,42 +63,44 @@ def test_all_markers_together_count_each_pod_once() -> None:
 )
 def test_completed_pod_is_neither_counted_nor_a_problem(more: Json, phase: str) -> None:
     view = only(snapshot(pods=[healthy_pod("a"), healthy_pod("b", **more)]))
-    assert (view.counts.pods, view.counts.succeeded) == (1, 1)
-    assert [(each.name, each.phase) for each in view.pods] == [("a", "Running"), ("b", phase)]
+    assert view.counts.pods == 1
+    assert view.counts.succeeded == 1
+    phases = {pod.name: pod.phase for pod in view.pods}
+    assert phases == {"a": "Running", "b": phase}
     assert view.problems == []
 
 
 def test_pods_are_those_of_the_markers_namespace() -> None:
     pods = [healthy_pod("a"), healthy_pod("b", namespace="other")]
-    there = snapshot(pods=pods)
-    assert [each.name for each in only(there).pods] == ["a"]
-
-
-LAST_RESULT = condition_wire("example.com/healthy", "True", reason="ProbePaused", message="fine")
+    (pod,) = only(snapshot(pods=pods)).pods
+    assert pod.name == "a"
 
 
 @cases("of_marker of_pod link pod begins", **TABLE["paused"])
 def test_paused_probe_shows_its_last_result_and_how_to_resume(
     of_marker: Json | None, of_pod: Json | None, link: str, pod: str, begins: str
 ) -> None:
-    pods = [healthy_pod(annotations=of_pod, conditions=[LAST_RESULT])]
+    last_result = condition_wire("example.com/healthy", reason="ProbePaused", message="fine")
     there = snapshot(
         markers=[marker(annotations=of_marker)],
-        pods=pods,
+        pods=[healthy_pod(annotations=of_pod, conditions=[last_result])],
         states=[],
         renewed="2026-01-01T00:00:00.000000Z",
     )
 
-    view = only(there)
-
-    (result,) = view.pods[0].results
-    assert (result.state, result.message) == ("Succeeded", "fine")
-    assert (view.counts.succeeded, view.counts.unknown) == (1, 0)
-    (found,) = view.problems
-    assert (found.severity, found.reason) == ("waiting", "ProbePaused")
-    assert (found.link, found.pod) == (link, pod)
-    assert found.message.startswith(begins)
-    assert "kruise-probe.io/paused-" in found.remedy
+    result = only_result(there)
+    assert result.state == "Succeeded"
+    assert result.message == "fine"
+    counts = only(there).counts
+    assert counts.succeeded == 1
+    assert counts.unknown == 0
+    problem = only_problem(there)
+    assert problem.severity == "waiting"
+    assert problem.reason == "ProbePaused"
+    assert problem.link == link
+    assert problem.pod == pod
+    assert problem.message.startswith(begins)
+    assert "kruise-probe.io/paused-" in problem.remedy
     explained = explanation(there, there.pods[0], [])
     assert explained.summary == "0 of 1 probes work, 1 paused"
     assert explained.matching[0].probes[0].result == result
@@ -112,25 +121,37 @@ def test_a_failing_probe_that_keeps_its_pod_unready_is_reported(
     view = only(snapshot(pods=[pod], states=[state_wire(state=state)]))
     assert [problem.reason for problem in view.problems] == problems
     for problem in view.problems:
-        assert (problem.severity, problem.pod, problem.probe) == ("waiting", "web-0", "healthy")
+        assert problem.severity == "waiting"
+        assert problem.pod == "web-0"
+        assert problem.probe == "healthy"
         assert problem.message == (
             "the pod is not Ready while its readiness gate example.com/healthy is False"
         )
 
 
 def test_no_pods_in_the_namespace_has_a_command_that_finds_the_pods() -> None:
-    (problem,) = only(snapshot(pods=[])).problems
+    problem = only_problem(snapshot(pods=[]))
     assert problem.message.endswith("; the namespace has no pods")
     assert problem.remedy == (
         "create pods there, or the marker in the namespace of its pods: kubectl get pods -A -l app=web"
     )
 
 
+def marker_with(*policies: Json) -> Json:
+    """A marker whose probe has these policies."""
+    return marker(probes=[probe_wire(policies=policies)])
+
+
 def test_a_value_of_a_backup_is_not_a_result() -> None:
-    probe = probe_wire(policies=[policy_wire("Succeeded", {"role": "primary"})])
-    there = snapshot(pods=[TABLE["restored"]], states=[], markers=[marker(probes=[probe])])
-    (result,) = only(there).pods[0].results
-    assert (result.labels, result.not_written) == ({}, {"role": "primary"})
+    primary = {"role": "primary"}
+    there = snapshot(
+        markers=[marker_with(policy_wire(labels=primary))],
+        pods=[TABLE["restored"]],
+        states=[],
+    )
+    result = only_result(there)
+    assert result.labels == {}
+    assert result.not_written == primary
     assert result.message == "The pod has finished (Failed)."
 
 
@@ -138,35 +159,44 @@ def test_a_value_of_a_backup_is_not_a_result() -> None:
 def test_a_container_that_ended_for_good_is_a_problem_only_if_it_failed(
     exit_code: int, problems: list[str]
 ) -> None:
-    view = only(snapshot(seen=[ended(exit_code)]))
-    assert view.pods[0].results[0].message == f"exit code {exit_code}"
-    assert [problem.reason for problem in view.problems] == problems
-    assert all("--previous" not in problem.remedy for problem in view.problems)
+    there = snapshot(seen=[ended(exit_code)])
+    assert only_result(there).message == f"exit code {exit_code}"
+    found = only(there).problems
+    assert [problem.reason for problem in found] == problems
+    assert not any("--previous" in problem.remedy for problem in found)
 
 
 @cases("there state since", **TABLE["results"])
 def test_result_is_the_newest_that_is_known(there: Json, state: str, since: str) -> None:
-    (result,) = only(snapshot(**there)).pods[0].results
-    assert (result.state, result.since) == (state, since)
-    if result.state == "Failed":
-        assert (result.message, result.last_probe_time) == ("bad", "2026-01-01T00:01:00Z")
+    result = only_result(snapshot(**there))
+    assert result.state == state
+    assert result.since == since
+    if state == "Failed":
+        assert result.message == "bad"
+        assert result.last_probe_time == "2026-01-01T00:01:00Z"
 
 
 def test_condition_of_another_probe_is_no_result() -> None:
-    mine, other = marker(name="a"), marker(name="b")
-    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "True")])
-    there = snapshot(markers=[mine, other], pods=[pod], states=[], forbidden=["nodepodprobes"])
-    views = status_view(there, there.markers, []).markers
-    assert [each.pods[0].results[0].state for each in views] == ["Succeeded", "Pending"]
+    there = snapshot(
+        markers=[marker(name="a"), marker(name="b")],
+        states=[],
+        forbidden=["nodepodprobes"],
+    )
+    mine, other = view_of(there).markers
+    assert mine.pods[0].results[0].state == "Succeeded"
+    assert other.pods[0].results[0].state == "Pending"
 
 
 @cases("labels closest create", **TABLE["closest"])
 def test_marker_without_pods_shows_its_selector_and_the_closest_pod(
     labels: list[Json], closest: str, create: str
 ) -> None:
-    pods = [healthy_pod(name, labels=each) for name, each in zip("ab", labels, strict=False)]
-    (problem,) = only(snapshot(pods=pods)).problems
-    assert (problem.severity, problem.link, problem.reason) == ("waiting", "selector", "NoPods")
+    of_a, of_b = labels
+    pods = [healthy_pod("a", labels=of_a), healthy_pod("b", labels=of_b)]
+    problem = only_problem(snapshot(pods=pods))
+    assert problem.severity == "waiting"
+    assert problem.link == "selector"
+    assert problem.reason == "NoPods"
     assert problem.message.startswith(f"no pod of namespace default has app=web; {closest}")
     assert problem.remedy.startswith(
         f"unless the labels of the pod template are wrong, write {create} in the file and create the marker again, "
@@ -176,10 +206,9 @@ def test_marker_without_pods_shows_its_selector_and_the_closest_pod(
 
 @cases("there problem says", **TABLE["problems"])
 def test_problem_is_reported_once_with_its_cause(there: Json, problem: str, says: str) -> None:
-    view = only(snapshot(**there))
-    (found,) = view.problems
-    where = f"{found.link} {found.reason} {found.pod} {found.node}".rstrip()
-    assert f"{found.severity} {where}" == problem
+    found = only_problem(snapshot(**there))
+    shown = f"{found.severity} {found.link} {found.reason} {found.pod} {found.node}"
+    assert shown.rstrip() == problem
     assert says in f"{found.message}; {found.remedy}"
 
 
@@ -189,27 +218,27 @@ def test_nodes_behind_are_found_in_nodepodprobes_if_readable() -> None:
 
 
 def test_reserved_label_is_a_problem_unless_allowed() -> None:
-    policy = policy_wire("Succeeded", {"pod-template-hash": "x"})
-    labelled = marker(probes=[probe_wire(policies=[policy])])
-    there = snapshot(markers=[labelled], pods=[healthy_pod(labels={"app": "web"})])
+    policy = policy_wire(labels={"pod-template-hash": "x"})
+    there = snapshot(markers=[marker_with(policy)])
 
-    (problem,) = only(there).problems
+    problem = only_problem(there)
     assert problem.reason == "InvalidSpec"
     assert "--allowed-label-keys" in problem.message
 
     allowed = dataclasses.replace(there, allowed_labels=frozenset({"pod-template-hash"}))
-    assert "InvalidSpec" not in {each.reason for each in only(allowed).problems}
+    assert "InvalidSpec" not in {problem.reason for problem in only(allowed).problems}
 
 
 def test_view_has_the_documented_fields() -> None:
-    view = status_view(snapshot(), (), [])
-    assert list(msgspec.to_builtins(view)) == ["version", "time", "notes", "counts", "markers"]
-    of_marker = only(snapshot())
+    view = msgspec.to_builtins(view_of(snapshot()))
     documented = Path(__file__).parents[2] / "data" / "status-view.json"
-    assert msgspec.to_builtins(of_marker) == json.loads(documented.read_text())
+    assert list(view) == ["version", "time", "notes", "counts", "markers"]
+    assert view["markers"] == [json.loads(documented.read_text())]
 
 
 def test_a_role_has_one_line_with_its_holder_and_the_pods_that_are_held_off() -> None:
+    primary = {"app": "web", "role": "primary"}
+    replica = {"app": "web", "role": "replica"}
     policies = [
         policy_wire("Succeeded", {"role": "primary"}),
         policy_wire("Failed", {"role": "replica"}),
@@ -218,18 +247,18 @@ def test_a_role_has_one_line_with_its_holder_and_the_pods_that_are_held_off() ->
     off = condition_wire("example.com/healthy", reason="NotHolder")
     waits = {**off, "message": "WaitingForPod: waiting for pod web-1 to lose role=primary: 403 no"}
     pods = [
-        healthy_pod("web-0", labels={"app": "web", "role": "replica"}, conditions=[off]),
-        healthy_pod("web-1", labels={"app": "web", "role": "primary"}),
-        healthy_pod("web-2", labels={"app": "web", "role": "replica"}, conditions=[waits]),
+        healthy_pod("web-0", labels=replica, conditions=[off]),
+        healthy_pod("web-1", labels=primary),
+        healthy_pod("web-2", labels=replica, conditions=[waits]),
     ]
     there = snapshot(markers=[marker(probes=[probe])], pods=pods)
-    view = status_view(there, there.markers, [])
+
+    view = view_of(there)
+
     (role,) = view.markers[0].roles
-    assert (role.role, role.holders, role.held_off) == (
-        "role=primary",
-        ["web-1"],
-        ["web-0", "web-2"],
-    )
+    assert role.role == "role=primary"
+    assert role.holders == ["web-1"]
+    assert role.held_off == ["web-0", "web-2"]
     text = "\n".join(status_lines(view, Terminal(width=200), wide=False))
     assert "role=primary  web-1 (since 30s)  held off: web-0, web-2\n" in text
     traces = [explanation(there, pod, []).matching[0].probes[0] for pod in there.pods]
@@ -248,8 +277,7 @@ def test_handler_text_is_one_line_that_can_be_copied(probe: Json, text: str) -> 
 
 def test_result_that_the_manager_is_about_to_write_is_no_problem() -> None:
     """A probe that changes often would be reported, and its pod moved, all the time."""
-    states = [state_wire(state="Failed", moved="2026-01-01T00:01:28Z")]
-    there = snapshot(states=states)
+    there = snapshot(states=[state_wire(state="Failed", moved="2026-01-01T00:01:28Z")])
     (trace,) = explanation(there, there.pods[0], []).matching[0].probes
     assert trace.reason == "ResultNew"
     assert trace.links[-1].text.endswith("The manager has not written this result yet (2 s)")

@@ -2,13 +2,8 @@
 
 from typing import Any
 
-from support.builders import (
-    condition_wire,
-    container_wire,
-    policy_wire,
-    probe_wire,
-    state_wire,
-)
+import pytest
+from support.builders import condition_wire, container_wire, policy_wire, probe_wire, state_wire
 from support.cases import cases
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot, table
 from support.wire import Json
@@ -26,8 +21,9 @@ NO_END = Link("", LinkState.NONE, "")
 
 def ends_of(there: Snapshot, *, pod: int = 0) -> list[Link]:
     """For each probe of the newest marker, the link that is not OK."""
-    *_, compiled = there.compiled.values()
-    return [trace.end or NO_END for trace in traces_of(there, there.pods[pod], compiled)]
+    *_, newest = there.compiled.values()
+    traces = traces_of(there, there.pods[pod], newest)
+    return [trace.end or NO_END for trace in traces]
 
 
 def end_of(**there: Any) -> Link:
@@ -44,8 +40,9 @@ def probing(**probe: Any) -> list[Json]:
     return [marker(probes=[probe_wire(**probe)])]
 
 
-@cases("there", **{name: row[0] for name, row in TABLE["working"].items()})
-def test_working_probe_has_no_broken_link(there: Json) -> None:
+@pytest.mark.parametrize("name", TABLE["working"])
+def test_working_probe_has_no_broken_link(name: str) -> None:
+    (there,) = TABLE["working"][name]
     assert end_of(**there) is NO_END
 
 
@@ -64,10 +61,10 @@ def test_invalid_probe_is_reported_as_invalid(probes: list[Json], ends: list[str
 
 
 def test_each_probe_of_a_marker_is_compared_with_its_own_entry() -> None:
-    probes = [probe_wire(), probe_wire("second", condition="x.com/b", periodSeconds=7)]
+    second = probe_wire("second", condition="x.com/b", periodSeconds=7)
     conditions = [condition_wire("example.com/healthy"), condition_wire("x.com/b")]
     there = snapshot(
-        markers=[marker(probes=probes)],
+        markers=[marker(probes=[probe_wire(), second])],
         pods=[healthy_pod(conditions=conditions)],
         states=[state_wire(), state_wire("web#second")],
     )
@@ -76,18 +73,26 @@ def test_each_probe_of_a_marker_is_compared_with_its_own_entry() -> None:
 
 @cases("labels text", **TABLE["marks"])
 def test_marks_must_be_those_of_the_newest_state(labels: dict[str, str], text: str) -> None:
-    policies = [policy_wire("Succeeded", {"good": "yes"}), policy_wire("Failed", {"bad": "yes"})]
-    pods = [healthy_pod(labels={"app": "web", **labels})]
-    states = [state_wire(probed="2026-01-01T00:01:20Z")]  # recent, which only excuses values
-    assert end_of(markers=probing(policies=policies), pods=pods, states=states).text == text
-
-
-VALUE = [policy_wire("Succeeded", {"n": "0"}, from_message=[{"label": "n", "regex": "n=(.*)"}])]
+    policies = [
+        policy_wire("Succeeded", {"good": "yes"}),
+        policy_wire("Failed", {"bad": "yes"}),
+    ]
+    found = end_of(
+        markers=probing(policies=policies),
+        pods=[healthy_pod(labels={"app": "web", **labels})],
+        states=[state_wire(probed="2026-01-01T00:01:20Z")],  # recent, which only excuses values
+    )
+    assert found.text == text
 
 
 def end_of_value(label: str, **state: Any) -> Link:
-    pods = [healthy_pod(labels={"app": "web", "n": label})]
-    return end_of(markers=probing(policies=VALUE), states=[state_wire() | state], pods=pods)
+    value = {"label": "n", "regex": "n=(.*)"}
+    policy = policy_wire("Succeeded", {"n": "0"}, from_message=[value])
+    return end_of(
+        markers=probing(policies=[policy]),
+        pods=[healthy_pod(labels={"app": "web", "n": label})],
+        states=[state_wire() | state],
+    )
 
 
 def test_a_shortened_message_keeps_the_values_and_says_so() -> None:
@@ -101,17 +106,20 @@ def test_values_must_be_those_of_the_newest_message(
     message: str, probed: str, label: str, end: str, text: str
 ) -> None:
     found = end_of_value(label, message=message, lastProbeTime=probed)
-    assert (named(found), found.text) == (end, text)
+    assert named(found) == end
+    assert found.text == text
 
 
 @cases("value message says", **TABLE["invalid-values"])
 def test_invalid_value_has_its_pattern_its_message_and_what_happens(
     value: Json, message: str, says: str
 ) -> None:
-    markers = probing(policies=[policy_wire("Succeeded", from_message=[value])])
-    found = end_of(markers=markers, states=[state_wire(message=message, probed=OLD)])
+    markers = probing(policies=[policy_wire(from_message=[value])])
+    states = [state_wire(message=message, probed=OLD)]
+    found = end_of(markers=markers, states=states)
     assert found.text == says
-    assert found.remedy.startswith("print less" if "searched" in says else "correct regex")
+    remedy = "print less" if "searched" in says else "correct regex"
+    assert found.remedy.startswith(remedy)
 
 
 def test_pattern_over_the_limit_of_a_pod_is_named() -> None:
@@ -121,9 +129,14 @@ def test_pattern_over_the_limit_of_a_pod_is_named() -> None:
         policy = policy_wire(from_message=[{"label": name, "regex": ".{1,150}"}])
         probe = probe_wire(condition=f"example.com/{name}", policies=[policy])
         markers.append(marker(name=name, created=created, probes=[probe]))
-    pod = healthy_pod(conditions=[condition_wire("example.com/web", "True", message="3 players")])
-    states = [state_wire(message="3 players", probed=OLD)]
-    found = end_of(markers=markers, pods=[pod], states=states)
+    condition = condition_wire("example.com/web", message="3 players")
+
+    found = end_of(
+        markers=markers,
+        pods=[healthy_pod(conditions=[condition])],
+        states=[state_wire(message="3 players", probed=OLD)],
+    )
+
     assert named(found) == "marks ValueInvalid broken"
     assert found.text == (
         "label web is not set: all patterns of this pod together are too large to search regex '.{1,150}' in \"3 players\""
@@ -134,24 +147,28 @@ def test_pattern_over_the_limit_of_a_pod_is_named() -> None:
 def test_failed_command_that_cannot_work_has_its_cause(
     handler: Json, state: str, message: str, hint: str
 ) -> None:
-    status = {"Succeeded": "True"}.get(state, "False")
+    condition = condition_wire("example.com/healthy", "True" if state == "Succeeded" else "False")
     there = snapshot(
         markers=probing(handler=handler),
-        pods=[healthy_pod(conditions=[condition_wire("example.com/healthy", status)])],
+        pods=[healthy_pod(conditions=[condition])],
         states=[state_wire(state=state, message=message)],
     )
+
     (trace,) = traces_of(there, there.pods[0], *there.compiled.values())
-    (result,) = [link for link in trace.links if link.name == "result"]
+
+    result = next(link for link in trace.links if link.name == "result")
     assert hint in f"{result.text} {result.remedy}"
-    assert hint or (result.text, result.remedy) == (f"{state}: {message}", "")
+    if not hint:
+        assert result.text == f"{state}: {message}"
+        assert result.remedy == ""
 
 
 @cases("command there remedy", **TABLE["split"])
 def test_command_of_one_word_with_spaces_has_a_hint(
     command: list[str], there: Json, remedy: str
 ) -> None:
-    found = end_of(markers=probing(handler={"exec": {"command": command}}), **there)
-    assert remedy in found.remedy
+    markers = probing(handler={"exec": {"command": command}})
+    assert remedy in end_of(markers=markers, **there).remedy
 
 
 @cases("containers text", **TABLE["not-initialised"])
@@ -165,9 +182,9 @@ def test_pod_that_is_not_initialised_lists_the_containers_that_do_not_run(
 
 def test_refused_write_shows_the_message_of_the_api_server() -> None:
     refused = "The API server refuses to write results to 1 pod: default/web-0: policy says no."
-    reports = condition_wire("Degraded", "True", reason="PodNotMarked", message=refused)
+    degraded = condition_wire("Degraded", reason="PodNotMarked", message=refused)
     there = snapshot(
-        markers=[marker(status={"observedGeneration": 1, "conditions": [reports]})],
+        markers=[marker(status={"observedGeneration": 1, "conditions": [degraded]})],
         pods=[healthy_pod(), healthy_pod("web-01")],
         states=[state_wire(state="Failed")],
     )
