@@ -12,10 +12,9 @@ from kruise_probe.cli.status import status
 @pytest.mark.looptime(False)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_script_calls_this_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = run(["completion", shell], {})
+    assert run(["completion", shell], {}) == 0
 
     out = capsys.readouterr().out
-    assert code == 0
     assert f"_KRUISE_PROBE_COMPLETE={shell}_complete" in out
     assert "kruise-probe" in out
 
@@ -47,5 +46,6 @@ def test_completions_for_kubectl_have_the_format_of_cobra(
 @cases("arguments", no_argument=[], empty_argument=[""])
 def test_completions_for_kubectl_list_all_commands(arguments: list[str]) -> None:
     *lines, directive = completions_for_kubectl(cli, arguments).splitlines()
-    assert {"status", "explain"} <= {each.partition("\t")[0] for each in lines}
+    commands = {line.partition("\t")[0] for line in lines}
+    assert {"status", "explain"} <= commands
     assert directive == ":4"

@@ -19,9 +19,9 @@ from kruise_probe.cli.daemon import socket_places
 def test_attempts_share_the_open_files_up_to_a_limit(
     hard: int, places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = [(64, hard)]
-    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[0])
-    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
+    raised: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: raised.append(limit))
 
     assert socket_places() == places
-    assert limits[1:] == [(hard, hard)]
+    assert raised == [(hard, hard)]

@@ -17,19 +17,17 @@ MARKER = str(GOOD / "kruise-idle.yaml")
 HOST = str(BROKEN / "host.yaml")
 
 
-EXIT_CODES = {
-    "clean": (["-f", MARKER], 0),
-    "without-f": ([MARKER], 0),
-    "several-after-f": (["-f", MARKER, HOST], 1),
-    "f-repeated": (["-f", MARKER, "-f", HOST], 1),
-    "missing-file": (["-f", "missing.yaml"], 1),
-    "no-file": ([], 2),
-    "unknown-format": ([MARKER, "-o", "xml"], 2),
-    "invalid-key": ([MARKER, "--allowed-label-keys=a b"], 2),
-}
-
-
-@cases("arguments code", **EXIT_CODES)
+@cases(
+    "arguments code",
+    clean=(["-f", MARKER], 0),
+    without_f=([MARKER], 0),
+    several_after_f=(["-f", MARKER, HOST], 1),
+    f_repeated=(["-f", MARKER, "-f", HOST], 1),
+    missing_file=(["-f", "missing.yaml"], 1),
+    no_file=([], 2),
+    unknown_format=([MARKER, "-o", "xml"], 2),
+    invalid_key=([MARKER, "--allowed-label-keys=a b"], 2),
+)
 def test_exit_codes(arguments: list[str], code: int) -> None:
     assert run(["lint", *arguments], {}) == code
 
@@ -89,23 +87,33 @@ def test_finding_on_a_terminal_has_the_line_with_carets(name: str, lines: list[s
 
     drawn = lint.frame(found, text.split("\n"), Terminal(80)).splitlines()
 
-    assert [each.rstrip() for each in drawn[: len(lines)]] == lines
-
-
-SCRIPT = 'write the whole as one script: ["a; b"]'
+    assert [line.rstrip() for line in drawn[: len(lines)]] == lines
 
 
 @pytest.mark.parametrize("letters", ["x", "游", "\x1b\x1b\u0301"])
 def test_carets_are_below_the_place_in_a_long_line(letters: str) -> None:
-    text = f'{{"a": "{letters * 500}", "perodSeconds": 5, "b": "{letters * 500}"}}'
+    long = letters * 500
+    text = f'{{"a": "{long}", "perodSeconds": 5, "b": "{long}"}}'
+    script = 'write the whole as one script: ["a; b"]'
     position = Position(1, text.index('"perod') + 1)
-    found = Finding(position, "", Rule.UNKNOWN_FIELD, f"no; {SCRIPT}", "a.json")
+    found = Finding(
+        position,
+        "",
+        Rule.UNKNOWN_FIELD,
+        f"no; {script}",
+        "a.json",
+    )
 
-    *_, source, carets, remedy = lint.frame(found, [text], Terminal(60)).strip().splitlines()
+    drawn = lint.frame(found, [text], Terminal(60))
+
+    *_, source, carets, remedy = drawn.strip().splitlines()
 
     before, name, after = source.partition('"perodSeconds"')
-    assert max(map(cells, (source, carets))) <= 60
-    assert remedy == f"  = help: {SCRIPT}"
+    assert cells(source) <= 60
+    assert cells(carets) <= 60
+    assert remedy == f"  = help: {script}"
     assert "\x1b" not in source
-    assert (before.count("…"), after.count("…")) == (1, 1)
-    assert (carets.index("^"), carets.count("^")) == (cells(before), len(name))
+    assert before.count("…") == 1
+    assert after.count("…") == 1
+    assert carets.index("^") == cells(before)
+    assert carets.count("^") == len(name)

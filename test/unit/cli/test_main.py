@@ -17,6 +17,7 @@ from kruise_probe.cli.main import MODE_VARIABLE, run, with_mode
 WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
 
 
+NO_SOCKET = "write its absolute path, such as /run/containerd/containerd.sock"
 USAGE_ERRORS = {
     "nothing": "No such command 'nothing'. Choose from playground, ",
     "stauts": "Did you mean 'status'? See 'kruise-probe --help'",
@@ -56,12 +57,12 @@ USAGE_ERRORS = {
     "manager --leader-election-lease-duration=10.5s": "(10.5s) in whole seconds must be greater",
     "manager --leader-election-retry-period=0": "must be greater than 0, such as 2s",
     "manager --leader-election-retry-period=9s": "must be greater than 1.2 times --leader-election-retry-period",
-    "manifests --cri-socket=/run/containerd/": "write its absolute path, such as /run/containerd/containerd.sock",
-    "manifests --cri-socket=/run/../x.sock": "write its absolute path, such as /run/containerd/containerd.sock",
-    "manifests --cri-socket=/run/.": "write its absolute path, such as /run/containerd/containerd.sock",
-    "manifests --cri-socket=//x.sock": "write its absolute path, such as /run/containerd/containerd.sock",
-    "manifests --cri-socket=/x.sock": "write its absolute path, such as /run/containerd/containerd.sock",
-    "manifests --cri-socket=/": "write its absolute path, such as /run/containerd/containerd.sock",
+    "manifests --cri-socket=/run/containerd/": NO_SOCKET,
+    "manifests --cri-socket=/run/../x.sock": NO_SOCKET,
+    "manifests --cri-socket=/run/.": NO_SOCKET,
+    "manifests --cri-socket=//x.sock": NO_SOCKET,
+    "manifests --cri-socket=/x.sock": NO_SOCKET,
+    "manifests --cri-socket=/": NO_SOCKET,
 }
 
 
@@ -72,7 +73,8 @@ def test_usage_error_is_one_line_and_exit_code_2(
     code = run(shlex.split(line), {})
 
     out, err = capsys.readouterr()
-    assert (code, out) == (2, "")
+    assert code == 2
+    assert out == ""
     assert len(err.splitlines()) == 1
     assert USAGE_ERRORS[line] in err
     assert "--help" in err
@@ -88,29 +90,27 @@ def test_wrong_kubeconfig_is_one_line_and_exit_code_1(
 
     done = kruise_probe("manager", *WITHOUT_SERVERS, f"--kubeconfig={path}")
 
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1
+    assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert str(path) in line
     assert text in line
 
 
-MODES = {
-    "two-words": (["--mode", "daemon", "--addr=:1"], {}, ["daemon", "--addr=:1"]),
-    "one-word": (["--mode=manager"], {}, ["manager"]),
-    "after-flags": (["--addr=:1", "--mode=daemon"], {}, ["daemon", "--addr=:1"]),
-    "environment": ([], {MODE_VARIABLE: "daemon"}, ["daemon"]),
-    "a-command-wins": (["playground"], {MODE_VARIABLE: "daemon"}, ["playground"]),
-    "help-is-help": (["--help"], {MODE_VARIABLE: "daemon"}, ["--help"]),
-    "mode-and-command": (["--mode=daemon", "daemon"], {}, ["daemon"]),
-    "no-mode": (["manager"], {}, ["manager"]),
-}
-
-
-@cases("arguments environment expected", **MODES)
-def test_mode_is_replaced_by_its_command(
-    arguments: list[str], environment: dict[str, str], expected: list[str]
-) -> None:
-    assert with_mode(arguments, environment) == expected
+@cases(
+    "line mode expected",
+    two_words=("--mode daemon --addr=:1", "", "daemon --addr=:1"),
+    one_word=("--mode=manager", "", "manager"),
+    after_flags=("--addr=:1 --mode=daemon", "", "daemon --addr=:1"),
+    environment=("", "daemon", "daemon"),
+    a_command_wins=("playground", "daemon", "playground"),
+    help_is_help=("--help", "daemon", "--help"),
+    mode_and_command=("--mode=daemon daemon", "", "daemon"),
+    no_mode=("manager", "", "manager"),
+)
+def test_mode_is_replaced_by_its_command(line: str, mode: str, expected: str) -> None:
+    environment = {MODE_VARIABLE: mode} if mode else {}
+    assert with_mode(line.split(), environment) == expected.split()
 
 
 def test_unknown_mode_of_the_environment_is_refused() -> None:
@@ -120,15 +120,26 @@ def test_unknown_mode_of_the_environment_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["", "playground", "lint", "try", "manifests", "completion", "status", "explain", "manager", "daemon"],
-)  # fmt: skip
+    [
+        "",
+        "playground",
+        "lint",
+        "try",
+        "manifests",
+        "completion",
+        "status",
+        "explain",
+        "manager",
+        "daemon",
+    ],
+)
 def test_help_has_80_columns_and_plain_types(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run([*filter(None, [command]), "--help"], {}) == 0
+    assert run([*command.split(), "--help"], {}) == 0
     listed = capsys.readouterr().out
 
-    assert [each for each in listed.splitlines() if len(each) > 80] == []
+    assert max(map(len, listed.splitlines())) <= 80
     assert ("KRUISE_PROBE_" in listed) == (command != "completion")
     assert "RANGE" not in listed
     assert listed.count("default:") == len(re.findall(r"\[[^][]*default:[^][]*\]", listed))
@@ -139,8 +150,11 @@ def test_help_lists_commands_and_flags_in_groups(capsys: pytest.CaptureFixture[s
         run([*command, "--help"], {})
 
     groups = re.findall(r"^([A-Z].*):$", capsys.readouterr().out, re.MULTILINE)
-    assert groups[:6] == ["Options", "Try it out", "Install", "Look", "Run", "Options"]
-    assert groups[6:11] == ["Manager and daemon", "Webhook", "Security", "Options", "Cluster"]
+    assert groups[:11] == [
+        *("Options", "Try it out", "Install", "Look", "Run"),
+        *("Options", "Manager and daemon", "Webhook", "Security"),
+        *("Options", "Cluster"),
+    ]
 
 
 @cases("commit shown", of_an_image=("0123456789abcdef", "commit 0123456789ab, "), unknown=("", ""))
@@ -156,8 +170,8 @@ def test_write_error_of_the_output_is_one_line(arguments: str, unbuffered: str) 
         environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
         done = kruise_probe(*arguments.split(), env=environment, stdout=full)
 
-    error = "kruise-probe: cannot write the output: No space left on device\n"
-    assert (done.returncode, done.stderr) == (1, error)
+    assert done.returncode == 1
+    assert done.stderr == "kruise-probe: cannot write the output: No space left on device\n"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -169,7 +183,8 @@ def test_closed_pipe_prints_no_error(arguments: str, unbuffered: str) -> None:
         environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
         done = kruise_probe(*arguments.split(), env=environment, stdout=pipe)
 
-    assert (done.returncode, done.stderr) == (1, "")
+    assert done.returncode == 1
+    assert done.stderr == ""
 
 
 def test_broken_pipe_of_a_socket_shows_a_traceback() -> None:

@@ -1,49 +1,52 @@
 """`kruise-probe manifests`: YAML that follows its flags."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from support.cases import cases
+from support.wire import Json
 
 from kruise_probe.cli.main import run
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[Json]:
     assert run(["manifests", *arguments], {}) == 0
     return list(yaml.safe_load_all(capsys.readouterr().out))
 
 
-def kinds(documents: list[dict[str, Any]]) -> set[str]:
-    return {each["kind"] for each in documents}
-
-
-WEBHOOKS = {"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
-OBJECTS = {
-    "default": ([], {"Deployment", "DaemonSet", "ValidatingAdmissionPolicy"}, WEBHOOKS),
-    "old-cluster": (["--admission-policy=false"], set(), {"ValidatingAdmissionPolicy"}),
-    "webhook": (["--webhook"], {"ValidatingWebhookConfiguration", "Secret"}, {"MutatingWebhookConfiguration"}),
-    "webhook-for-serverless-pods": (
-        ["--webhook", "--feature-gates=EnablePodProbeMarkerOnServerless=true"],
-        {"MutatingWebhookConfiguration"}, set(),
-    ),
-    "cert-manager": (["--webhook", "--cert-manager"], {"Certificate"}, {"Secret"}),
-    "crds-only": (["--crds-only"], {"CustomResourceDefinition"}, {"Namespace", "Deployment", "DaemonSet"}),
-}  # fmt: skip
-
-
-@cases("arguments present absent", **OBJECTS)
-def test_flags_select_the_objects(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], present: set[str], absent: set[str]
-) -> None:
-    found = kinds(printed(capsys, *arguments))
-
-    assert present <= found
-    assert not absent & found
+def arguments_of(workload: Json) -> list[str]:
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    arguments: list[str] = container["args"]
+    return arguments
 
 
 GATE = "--feature-gates=EnablePodProbeMarkerOnServerless=true"
+VALIDATING = "ValidatingWebhookConfiguration"
+MUTATING = "MutatingWebhookConfiguration"
+POLICY = "ValidatingAdmissionPolicy"
+
+
+@cases(
+    "flags present absent",
+    default=([], {"Deployment", "DaemonSet", POLICY}, {VALIDATING, MUTATING}),
+    old_cluster=(["--admission-policy=false"], set(), {POLICY}),
+    webhook=(["--webhook"], {VALIDATING, "Secret"}, {MUTATING}),
+    webhook_for_serverless_pods=(["--webhook", GATE], {MUTATING}, set()),
+    cert_manager=(["--webhook", "--cert-manager"], {"Certificate"}, {"Secret"}),
+    crds_only=(
+        ["--crds-only"],
+        {"CustomResourceDefinition"},
+        {"Namespace", "Deployment", "DaemonSet"},
+    ),
+)
+def test_flags_select_the_objects(
+    capsys: pytest.CaptureFixture[str], flags: list[str], present: set[str], absent: set[str]
+) -> None:
+    kinds = {document["kind"] for document in printed(capsys, *flags)}
+
+    assert present <= kinds
+    assert kinds.isdisjoint(absent)
 
 
 @cases(
@@ -58,7 +61,8 @@ def test_serverless_gate_without_webhook_prints_a_warning(
 ) -> None:
     assert run(["manifests", *arguments], {}) == 0
 
-    assert ("without the webhook" in (err := capsys.readouterr().err)) == warned
+    err = capsys.readouterr().err
+    assert ("without the webhook" in err) == warned
     assert ("add --webhook" in err) == warned
 
 
@@ -95,31 +99,27 @@ def test_flags_reach_the_workloads(capsys: pytest.CaptureFixture[str]) -> None:
         "--feature-gates=AllAlpha=true",
         "--cri-socket=/x/y.sock",
     )
-    manager, daemon = documents[-2:]
+    *_, manager, daemon = documents
 
     assert manager["spec"]["replicas"] == 3
-    (of_manager,) = manager["spec"]["template"]["spec"]["containers"]
-    (of_daemon,) = daemon["spec"]["template"]["spec"]["containers"]
-    for container in (of_manager, of_daemon):
-        assert (container["image"], container["imagePullPolicy"]) == ("x:y", "Never")
-        assert "--feature-gates=AllAlpha=true" in container["args"]
-    assert {each["metadata"]["namespace"] for each in (manager, daemon)} == {"elsewhere"}
-    assert "--cri-endpoint=unix:///host/x/y.sock" in of_daemon["args"]
+    assert "--cri-endpoint=unix:///host/x/y.sock" in arguments_of(daemon)
+    for workload in (manager, daemon):
+        assert workload["metadata"]["namespace"] == "elsewhere"
+        assert "--feature-gates=AllAlpha=true" in arguments_of(workload)
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == "x:y"
+        assert container["imagePullPolicy"] == "Never"
 
 
 def test_allowed_label_keys_reach_manager_and_crd(capsys: pytest.CaptureFixture[str]) -> None:
-    keys = "pod-template-hash,topology.kubernetes.io/zone"
-    (crd,) = [
-        each
-        for each in printed(capsys, "--crds-only", f"--allowed-label-keys={keys}")
-        if each["metadata"]["name"] == "podprobemarkers.apps.kruise.io"
-    ]
-    (manager,) = [
-        each
-        for each in printed(capsys, f"--allowed-label-keys={keys}")
-        if each["kind"] == "Deployment"
-    ]
+    flag = "--allowed-label-keys=pod-template-hash,topology.kubernetes.io/zone"
+    documents = printed(capsys, flag)
+    crd = next(
+        document
+        for document in printed(capsys, "--crds-only", flag)
+        if document["metadata"]["name"] == "podprobemarkers.apps.kruise.io"
+    )
+    manager = next(document for document in documents if document["kind"] == "Deployment")
 
     assert 'k in ["pod-template-hash","topology.kubernetes.io/zone"] ||' in str(crd)
-    args = manager["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert f"--allowed-label-keys={keys}" in args
+    assert flag in arguments_of(manager)

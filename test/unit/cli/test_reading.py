@@ -1,6 +1,8 @@
 """Lists of the commands: all pages, and what the user may not list."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -18,28 +20,34 @@ pytestmark = pytest.mark.sockets
 
 def page(*items: Any, token: str = "") -> Act:
     meta = {"resourceVersion": "7", "continue": token}
-    return answer(200, {"kind": "PodProbeMarkerList", "metadata": meta, "items": list(items)})
+    body = {"kind": "PodProbeMarkerList", "metadata": meta, "items": list(items)}
+    return answer(200, body)
+
+
+@asynccontextmanager
+async def reader_of(script: list[Act]) -> AsyncIterator[Reader]:
+    """A reader of a server that answers so."""
+    async with (
+        ScriptedHttpServer(script).running() as server,
+        client_of(ClusterConfig(server=server.url)) as client,
+    ):
+        yield Reader(client, namespace="a", system_namespace="kruise-system")
 
 
 async def test_ages_are_judged_by_the_clock_of_the_server() -> None:
     dates = {"Date": "Fri, 09 Sep 2022 07:13:04 GMT"}
-    kinds = ("PodProbeMarker", "Pod", "Node", "NodePodProbe", "Lease")
-    meta = {"resourceVersion": "7"}
-    by_path = {
-        f"{kind.lower()}s": answer(200, {"kind": f"{kind}List", "metadata": meta}, **dates)
-        for kind in kinds
-    }
+    crd = answer(404, {"kind": "Status", "code": 404}, **dates)
+    lists = {}
+    for kind in ("PodProbeMarker", "Pod", "Node", "NodePodProbe", "Lease"):
+        body = {"kind": f"{kind}List", "metadata": {"resourceVersion": "7"}}
+        lists[f"{kind.lower()}s"] = answer(200, body, **dates)
 
     async def act(received: Received, writer: asyncio.StreamWriter) -> None:
         plural = received.target.partition("?")[0].rpartition("/")[2]
-        crd = answer(404, {"kind": "Status", "code": 404}, **dates)
-        await by_path.get(plural, crd)(received, writer)
+        await lists.get(plural, crd)(received, writer)
 
-    async with (
-        ScriptedHttpServer([act] * (len(kinds) + 2)).running() as server,
-        client_of(ClusterConfig(server=server.url)) as client,
-    ):
-        snapshot = await Reader(client, namespace="a", system_namespace="kruise-system").read()
+    async with reader_of([act] * (len(lists) + 2)) as reader:
+        snapshot = await reader.read()
     assert snapshot.now.isoformat()[:16] == "2022-09-09T07:13"
 
 
@@ -58,12 +66,8 @@ async def test_ages_are_judged_by_the_clock_of_the_server() -> None:
 async def test_visible_objects_are_read(
     script: list[Act], names: list[str], notes: list[str]
 ) -> None:
-    async with (
-        ScriptedHttpServer(script).running() as server,
-        client_of(ClusterConfig(server=server.url)) as client,
-    ):
-        reader = Reader(client, namespace="a", system_namespace="kruise-system")
+    async with reader_of(script) as reader:
         found = await reader.visible(MARKERS, "")
 
-    assert [each.key.name for each in found] == names
-    assert [each.partition(":")[0] for each in reader.notes] == notes
+    assert [marker.key.name for marker in found] == names
+    assert [note.partition(":")[0] for note in reader.notes] == notes
