@@ -23,11 +23,11 @@ def marker(
     labels: str = "{}",
     namespace: str = "",
 ) -> str:
-    policy = f"[{{state: Failed, labels: {labels}}}]" if labels != "{}" else "[]"
+    policies = f"[{{state: Failed, labels: {labels}}}]" if labels != "{}" else "[]"
     return f"""
 apiVersion: apps.kruise.io/v1alpha1
 kind: PodProbeMarker
-metadata: {{name: {name}{f", namespace: {namespace}" if namespace else ""}}}
+metadata: {metadata(name, namespace)}
 spec:
   selector: {selector}
   probes:
@@ -35,8 +35,17 @@ spec:
     containerName: {container}
     probe: {probe}
     podConditionType: {condition}
-    markerPolicy: {policy}
+    markerPolicy: {policies}
 """
+
+
+def metadata(name: str, namespace: str) -> str:
+    return f"{{name: {name}, namespace: {namespace}}}" if namespace else f"{{name: {name}}}"
+
+
+def with_policies(marker: str, policies: str) -> str:
+    """The marker, which has no policies, with these ones."""
+    return marker.replace("markerPolicy: []", f"markerPolicy: {policies}")
 
 
 def pods(
@@ -46,16 +55,25 @@ def pods(
     more: str = "",
     namespace: str = "",
 ) -> str:
-    template = f"{{metadata: {{labels: {labels}}}, spec: {{containers: {containers}{more}}}}}"
-    metadata = f"{{name: game{f', namespace: {namespace}' if namespace else ''}}}"
-    return f"\napiVersion: apps/v1\nkind: Deployment\nmetadata: {metadata}\nspec: {{template: {template}}}\n"
+    return f"""
+apiVersion: apps/v1
+kind: Deployment
+metadata: {metadata("game", namespace)}
+spec:
+  template:
+    metadata: {{labels: {labels}}}
+    spec: {{containers: {containers}{more}}}
+"""
 
 
 def made(of: Callable[..., str]) -> Callable[[Json], str]:
     """A tag of the table: `of` with its fields, which are written as YAML in one line."""
 
     def make(fields: Json) -> str:
-        return of(**{k: v if isinstance(v, str) else json.dumps(v) for k, v in fields.items()})
+        texts = {}
+        for name, value in fields.items():
+            texts[name] = value if isinstance(value, str) else json.dumps(value)
+        return of(**texts)
 
     return make
 
@@ -65,10 +83,17 @@ TABLE = load_table(DATA / "across.yaml", {"marker": made(marker), "pods": made(p
 
 @pytest.mark.parametrize("texts", TABLE["silent"].values(), ids=TABLE["silent"])
 def test_what_may_be_right_is_not_reported(texts: list[str]) -> None:
-    across = {Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_GATE, Rule.CONFLICT}
-    found = [each for each in lint_texts(*texts).findings if each.rule in across]
+    rules = {finding.rule for finding in lint_texts(*texts).findings}
 
-    assert found == []
+    assert rules.isdisjoint(
+        {
+            Rule.NO_POD,
+            Rule.NO_CONTAINER,
+            Rule.NO_PORT,
+            Rule.READINESS_GATE,
+            Rule.CONFLICT,
+        }
+    )
 
 
 @pytest.mark.parametrize("row", TABLE["wrong"].values(), ids=TABLE["wrong"])
@@ -76,7 +101,8 @@ def test_what_is_certainly_wrong_is_reported_once(row: Json) -> None:
     (finding,) = lint_texts(*row["files"]).findings
 
     file, rule, message = row["finding"]
-    assert (finding.file, finding.rule) == (file, rule)
+    assert finding.file == file
+    assert finding.rule == rule
     assert message in finding.message
 
 
@@ -85,37 +111,36 @@ def many_markers(count: int, *, probes: int = 1, keys: int = 0) -> list[str]:
     texts: list[str] = []
     for number in range(count):
         labels = {f"l{number}.{key}": "x" for key in range(keys)}
-        text = marker(f"m{number}", condition=f"a/c{number}", labels=json.dumps(labels))
+        text = marker(
+            f"m{number}",
+            condition=f"a/c{number}",
+            labels=json.dumps(labels),
+        )
         for more in range(1, probes):
-            text += f"  - {{name: p{more}, containerName: server, probe: {{tcpSocket: {{port: 80}}}}, podConditionType: a/c{number}-{more}}}\n"
+            text += f"""
+  - name: p{more}
+    containerName: server
+    probe: {{tcpSocket: {{port: 80}}}}
+    podConditionType: a/c{number}-{more}
+"""
         texts.append(text)
     return texts
 
 
-@pytest.mark.parametrize(
-    ("fit", "more", "rule"),
-    [
-        pytest.param(many_markers(64), many_markers(65), Rule.TOO_MANY_MARKERS, id="markers"),
-        pytest.param(
-            many_markers(4, probes=32),
-            many_markers(5, probes=32),
-            Rule.TOO_MANY_PROBES,
-            id="probes",
-        ),
-        pytest.param(
-            many_markers(31, keys=32),
-            many_markers(32, keys=32),
-            Rule.TOO_MANY_KEYS,
-            id="keys",
-        ),
-    ],
+@cases(
+    "limit more rule",
+    markers=(64, {}, Rule.TOO_MANY_MARKERS),
+    probes=(4, {"probes": 32}, Rule.TOO_MANY_PROBES),
+    keys=(31, {"keys": 32}, Rule.TOO_MANY_KEYS),
 )
 def test_markers_beyond_a_limit_of_their_pods_are_reported_at_the_template(
-    fit: list[str], more: list[str], rule: Rule
+    limit: int, more: dict[str, int], rule: Rule
 ) -> None:
+    fit = many_markers(limit, **more)
     assert lint_texts(*fit, pods()).findings == ()
 
-    (finding,) = lint_texts(*more, pods()).findings
+    too_many = many_markers(limit + 1, **more)
+    (finding,) = lint_texts(*too_many, pods()).findings
 
     assert finding.rule == rule
     assert finding.path == "spec.template.metadata.labels"
@@ -123,14 +148,18 @@ def test_markers_beyond_a_limit_of_their_pods_are_reported_at_the_template(
 
 
 def test_markers_without_namespace_in_two_folders_do_not_conflict(tmp_path: Path) -> None:
-    for folder in ("dev", "prod"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "marker.yaml").write_text(marker(folder))
+    def write(namespace: str) -> None:
+        for folder in ("dev", "prod"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            file = tmp_path / folder / "marker.yaml"
+            file.write_text(marker(folder, namespace=namespace))
+
+    write("")
     assert lint_paths(tmp_path).findings == ()
 
-    for folder in ("dev", "prod"):
-        (tmp_path / folder / "marker.yaml").write_text(marker(folder, namespace="games"))
-    assert [each.rule for each in lint_paths(tmp_path).findings] == [Rule.CONFLICT]
+    write("games")
+    (finding,) = lint_paths(tmp_path).findings
+    assert finding.rule == Rule.CONFLICT
 
 
 def test_two_probes_of_one_marker_that_write_one_label_are_reported() -> None:
@@ -151,98 +180,129 @@ def test_two_probes_of_one_marker_that_write_one_label_are_reported() -> None:
     assert "label 'a' is also written by probe 'game'" in finding.message
 
 
-CONFLICTS = {
-    "one-name-in-three-places": (
-        "labels: {a/b: c}, annotations: {a/b: c}",
-        [".podConditionType", ".markerPolicy[0].labels", ".markerPolicy[0].annotations"],
+LABEL_AND_ANNOTATION = "labels: {a/b: c}, annotations: {a/b: c}"
+
+
+@cases(
+    "policy paths",
+    one_name_in_three_places=(
+        LABEL_AND_ANNOTATION,
+        [
+            "spec.probes[0].podConditionType",
+            "spec.probes[0].markerPolicy[0].labels",
+            "spec.probes[0].markerPolicy[0].annotations",
+        ],
     ),
-    "from-message": (
+    from_message=(
         "fromMessage: [{annotation: x}, {label: a/b}, {annotation: a/b}]",
-        [".podConditionType", ".markerPolicy[0].fromMessage[1].label", ".markerPolicy[0].fromMessage[2].annotation"],
+        [
+            "spec.probes[0].podConditionType",
+            "spec.probes[0].markerPolicy[0].fromMessage[1].label",
+            "spec.probes[0].markerPolicy[0].fromMessage[2].annotation",
+        ],
     ),
-}  # fmt: skip
-
-
-@cases("policy paths", **CONFLICTS)
+)
 def test_a_conflict_is_at_the_field_that_names_it(policy: str, paths: list[str]) -> None:
-    first, second = (
-        marker(name, condition="a/b").replace(
-            "markerPolicy: []", f"markerPolicy: [{{state: Failed, {text}}}]"
-        )
-        for name, text in (("a", "labels: {a/b: c}, annotations: {a/b: c}"), ("b", policy))
-    )
+    texts = []
+    for name, marks in {"a": LABEL_AND_ANNOTATION, "b": policy}.items():
+        text = marker(name, condition="a/b")
+        texts.append(with_policies(text, f"[{{state: Failed, {marks}}}]"))
 
-    found = [each.path for each in lint_texts(first, second).findings]
+    findings = lint_texts(*texts).findings
 
-    assert found == [f"spec.probes[0]{each}" for each in paths]
+    assert [finding.path for finding in findings] == paths
 
 
 def workload(
-    kind: str = "ReplicaSet", *, labels: str = "{app: game}", annotations: str = "{}"
+    kind: str = "ReplicaSet",
+    *,
+    labels: str = "{app: game}",
+    annotations: str = "{}",
+    selector: str = "",
 ) -> str:
-    containers = "[{name: server}]"
-    template = f"{{metadata: {{labels: {labels}, annotations: {annotations}}}, spec: {{containers: {containers}}}}}"
     return f"""
 apiVersion: apps/v1
 kind: {kind}
 metadata: {{name: game}}
-spec: {{selector: {{matchLabels: {labels}}}, template: {template}}}
+spec:
+  selector: {{matchLabels: {selector or labels}}}
+  template:
+    metadata: {{labels: {labels}, annotations: {annotations}}}
+    spec: {{containers: [{{name: server}}]}}
 """
 
 
-COST = "controller.kubernetes.io/pod-deletion-cost"
-BOTH = "[{state: Succeeded, labels: {tier: a}}, {state: Failed, labels: {tier: a}}]"
+OF_TIER_A = workload(labels="{app: game, tier: a}")
+COST = "[{state: Failed, annotations: {controller.kubernetes.io/pod-deletion-cost: '1'}}]"
 
 
 @cases(
-    "policy workload rule message",
+    "policies workload rule message",
     annotation_of_the_template=(
-        "[{state: Succeeded, annotations: {safe: 'true'}}]", workload(annotations="{safe: 'false'}"),
-        Rule.TEMPLATE_KEY, "removes it while the probe is Failed",
+        "[{state: Succeeded, annotations: {safe: 'true'}}]",
+        workload(annotations="{safe: 'false'}"),
+        Rule.TEMPLATE_KEY,
+        "removes it while the probe is Failed",
     ),
     value_that_the_selector_excludes=(
-        "[{state: Failed, labels: {tier: b}}]", workload(labels="{app: game, tier: a}"),
-        Rule.OWNER_SELECTOR, "does not match a pod with tier=b",
+        "[{state: Failed, labels: {tier: b}}]",
+        OF_TIER_A,
+        Rule.OWNER_SELECTOR,
+        "does not match a pod with tier=b",
     ),
     removal_that_the_selector_excludes=(
-        "[{state: Failed, labels: {tier: a}}]", workload(labels="{app: game, tier: a}"),
-        Rule.OWNER_SELECTOR, "without tier, as while the probe is Succeeded",
+        "[{state: Failed, labels: {tier: a}}]",
+        OF_TIER_A,
+        Rule.OWNER_SELECTOR,
+        "without tier, as while the probe is Succeeded",
     ),
     cost_of_a_stateful_set=(
-        f"[{{state: Failed, annotations: {{{COST}: '1'}}}}]", workload("StatefulSet"),
-        Rule.COST_IGNORED, "StatefulSet game ignores",
+        COST,
+        workload("StatefulSet"),
+        Rule.COST_IGNORED,
+        "StatefulSet game ignores",
     ),
-    cost_of_a_replica_set=(f"[{{state: Failed, annotations: {{{COST}: '1'}}}}]", workload(), None, ""),
-    value_in_each_state=(BOTH, workload(labels="{app: game, tier: a}"), None, ""),
-)  # fmt: skip
+    cost_of_a_replica_set=(COST, workload(), None, ""),
+    value_in_each_state=(
+        "[{state: Succeeded, labels: {tier: a}}, {state: Failed, labels: {tier: a}}]",
+        OF_TIER_A,
+        None,
+        "",
+    ),
+)
 def test_a_policy_is_checked_against_the_workload_whose_pods_it_marks(
-    policy: str, workload: str, rule: Rule | None, message: str
+    policies: str, workload: str, rule: Rule | None, message: str
 ) -> None:
-    text = marker().replace("markerPolicy: []", f"markerPolicy: {policy}")
+    text = with_policies(marker(), policies)
 
     findings = lint_texts(text, workload).findings
 
     assert [finding.rule for finding in findings] == [rule] * bool(rule)
-    assert all(message in finding.message for finding in findings)
-    assert all(".markerPolicy[" in finding.path for finding in findings)
+    for finding in findings:
+        assert message in finding.message
+        assert ".markerPolicy[" in finding.path
 
 
 @cases(
     "labels messages",
-    role_of_the_template=("{app: game, shard: a, role: primary}", ["gives the label of this role to each new pod"]),
+    role_of_the_template=(
+        "{app: game, shard: a, role: primary}",
+        ["gives the label of this role to each new pod"],
+    ),
     other_value_of_the_template=("{app: game, shard: a, role: replica}", []),
     without_a_group=("{app: game}", ["has no label 'shard'"]),
-)  # fmt: skip
+)
 def test_a_role_is_checked_against_the_pod_template(labels: str, messages: list[str]) -> None:
-    policies = (
-        "[{state: Succeeded, labels: {role: primary}}, {state: Failed, labels: {role: replica}}]"
-    )
-    written = f"markerPolicy: {policies}\n    exclusive: {{groupByLabel: shard}}"
-    text = marker().replace("markerPolicy: []", written)
-    made = workload(labels=labels).replace(f"matchLabels: {labels}", "matchLabels: {app: game}")
+    policies = """
+    - {state: Succeeded, labels: {role: primary}}
+    - {state: Failed, labels: {role: replica}}
+    exclusive: {groupByLabel: shard}"""
+    text = with_policies(marker(), policies)
+    template = workload(labels=labels, selector="{app: game}")
 
-    findings = lint_texts(text, made).findings
+    findings = lint_texts(text, template).findings
 
-    assert [finding.rule for finding in findings] == [Rule.NOT_EXCLUSIVE] * len(messages)
+    assert len(findings) == len(messages)
     for finding, message in zip(findings, messages, strict=True):
+        assert finding.rule == Rule.NOT_EXCLUSIVE
         assert message in finding.message

@@ -13,8 +13,10 @@ FILES = load_table(DATA / "broken.yaml", {})
 def test_each_mistake_is_found_once_at_its_place(name: str) -> None:
     (finding,) = lint_paths(BROKEN / f"{name}.yaml").findings
 
-    *position, rule, path, text = FILES[name]
-    assert (list(finding.position), finding.rule, finding.path) == (position, rule, path)
+    line, column, rule, path, text = FILES[name]
+    assert finding.position == (line, column)
+    assert finding.rule == rule
+    assert finding.path == path
     assert text in finding.message
 
 
@@ -28,17 +30,22 @@ def test_carriage_returns_and_a_byte_order_mark_move_no_line(name: str, tmp_path
     changed = tmp_path / "changed.yaml"
     changed.write_bytes(b"\xef\xbb\xbf" + original.read_bytes().replace(b"\n", b"\r\n"))
 
-    (before,), (after,) = (lint_paths(each).findings for each in (original, changed))
+    (before,) = lint_paths(original).findings
+    (after,) = lint_paths(changed).findings
 
-    assert (after.position, after.rule) == (before.position, before.rule)
+    assert after.position == before.position
+    assert after.rule == before.rule
 
 
 def test_a_document_in_front_moves_each_line(tmp_path: Path) -> None:
     for name, (line, *_) in FILES.items():
+        text = (BROKEN / f"{name}.yaml").read_text()
         moved = tmp_path / f"{name}.yaml"
-        moved.write_text("a: 1\n---\n" + (BROKEN / f"{name}.yaml").read_text())
+        moved.write_text("a: 1\n---\n" + text)
 
-        assert [each.position.line for each in lint_paths(moved).findings] == [line + 2], name
+        (finding,) = lint_paths(moved).findings
+
+        assert finding.position.line == line + 2, name
 
 
 def test_the_marker_of_a_file_keeps_its_annotations() -> None:

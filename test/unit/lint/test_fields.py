@@ -20,7 +20,8 @@ spec:
 
 
 def messages(in_probe: str = "", beside: str = "podConditionType: a/b") -> list[str]:
-    return [each.message for each in lint_text(PROBE % (in_probe, beside)).findings]
+    text = PROBE % (in_probe, beside)
+    return [finding.message for finding in lint_text(text).findings]
 
 
 TABLE = load_table(DATA / "fields.yaml", {})

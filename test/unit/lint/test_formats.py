@@ -13,8 +13,8 @@ from kruise_probe.lint.findings import as_json, as_sarif, as_text, summary
 def test_json_has_the_documented_fields() -> None:
     document = json.loads(as_json(lint_paths(BROKEN / "container.yaml")))
 
-    assert document["version"] == 1
-    assert (document["files"], document["markers"], document["podTemplates"]) == (1, 1, 1)
+    for name in ("version", "files", "markers", "podTemplates"):
+        assert document[name] == 1
     (finding,) = document["findings"]
     assert finding.keys() == {"file", "line", "column", "path", "rule", "message"}
 
@@ -25,17 +25,19 @@ def test_sarif_has_what_code_scanning_needs(monkeypatch: pytest.MonkeyPatch) -> 
 
     assert document["version"] == "2.1.0"
     (run,) = document["runs"]
-    rules = [each["id"] for each in run["tool"]["driver"]["rules"]]
-    assert all(each["shortDescription"]["text"] for each in run["tool"]["driver"]["rules"])
+    rules = run["tool"]["driver"]["rules"]
+    assert all(rule["shortDescription"]["text"] for rule in rules)
     assert len(run["results"]) > 30
-    for each in run["results"]:
-        assert rules[each["ruleIndex"]] == each["ruleId"]
-        assert each["message"]["text"]
-        (location,) = each["locations"]
+    for result in run["results"]:
+        rule = rules[result["ruleIndex"]]
+        assert rule["id"] == result["ruleId"]
+        assert result["message"]["text"]
+        (location,) = result["locations"]
         place = location["physicalLocation"]
         assert place["artifactLocation"]["uri"].startswith("broken/")
-        assert place["region"].keys() == {"startLine", "startColumn"}
-        assert min(place["region"].values()) >= 1
+        region = place["region"]
+        assert region.keys() == {"startLine", "startColumn"}
+        assert min(region.values()) >= 1
 
 
 def test_sarif_paths_are_relative_to_the_folder_and_escaped(
@@ -43,15 +45,19 @@ def test_sarif_paths_are_relative_to_the_folder_and_escaped(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     odd = Path(os.fsdecode(b"a b#\xff.yaml"))
-    for path in (odd, tmp_path / "in.yaml", tmp_path.parent / "missing.yaml"):
-        if path.name != "missing.yaml":
-            path.write_text("a: [")
-    report = lint_paths(odd, tmp_path / "in.yaml", tmp_path.parent / "missing.yaml")
+    inside = tmp_path / "in.yaml"
+    outside = tmp_path.parent / "missing.yaml"
+    odd.write_text("a: [")
+    inside.write_text("a: [")
+    report = lint_paths(odd, inside, outside)
 
-    results = json.loads(as_sarif(report))["runs"][0]["results"]
+    (run,) = json.loads(as_sarif(report))["runs"]
 
-    uris = [each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in results]
-    assert uris == ["a%20b%23%FF.yaml", "in.yaml", (tmp_path.parent / "missing.yaml").as_uri()]
+    uris = []
+    for result in run["results"]:
+        (location,) = result["locations"]
+        uris.append(location["physicalLocation"]["artifactLocation"]["uri"])
+    assert uris == ["a%20b%23%FF.yaml", "in.yaml", outside.as_uri()]
     assert as_text(report).isascii()
 
 
@@ -61,7 +67,8 @@ def test_summary_says_which_rules_an_unreadable_file_turns_off(tmp_path: Path) -
     broken.write_text("apiVersion: [")
     off = ["NoPods", "ContainerNotFound", "PortNameUnknown", "GateUnwritten"]
 
-    alone, together = lint_paths(marker), lint_paths(marker, broken)
+    alone = lint_paths(marker)
+    together = lint_paths(marker, broken)
 
     assert "Not checked" not in summary(alone)
     assert f"Not checked: {', '.join(off)}:\nthe objects of {broken} are" in summary(together)

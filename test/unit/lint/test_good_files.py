@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -11,25 +10,25 @@ from support.marker_table import INVALID, VALID, Row
 from support.pages import ROOT, Block, blocks
 from support.wire import typed
 
-from kruise_probe.lint.findings import ACCEPTED, Rule
+from kruise_probe.lint.findings import ACCEPTED, Finding, Rule
 from kruise_probe.manifests.install import Install, default_install
 
 FILES = sorted([*GOOD.iterdir(), *(ROOT / "config" / "samples").iterdir()])
 
 
-def marker(row: Row) -> str:
-    document: dict[str, Any] = typed("PodProbeMarker", metadata={"name": "a"}, spec=row.spec)
-    return json.dumps(document)
+def findings_of(row: Row) -> tuple[Finding, ...]:
+    document = typed("PodProbeMarker", metadata={"name": "a"}, spec=row.spec)
+    return lint_text(json.dumps(document)).findings
 
 
-@pytest.mark.parametrize("path", [pytest.param(each, id=each.name) for each in FILES])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_good_file_has_no_findings(path: Path) -> None:
     assert lint_paths(path).findings == ()
 
 
-@pytest.mark.parametrize("each", [pytest.param(each, id=each.id) for each in blocks("yaml")])
-def test_each_yaml_of_the_documentation_has_no_findings(each: Block) -> None:
-    assert lint_text(each.text).findings == ()
+@pytest.mark.parametrize("block", blocks("yaml"), ids=lambda block: block.id)
+def test_each_yaml_of_the_documentation_has_no_findings(block: Block) -> None:
+    assert lint_text(block.text).findings == ()
 
 
 def test_the_sample_and_the_installation_have_no_findings() -> None:
@@ -37,15 +36,15 @@ def test_the_sample_and_the_installation_have_no_findings() -> None:
     assert lint_text(yaml.safe_dump_all(default_install(Install()))).findings == ()
 
 
-@pytest.mark.parametrize("row", [pytest.param(each, id=each.id) for each in VALID])
+@pytest.mark.parametrize("row", VALID, ids=lambda row: row.id)
 def test_what_the_api_server_accepts_breaks_no_rule(row: Row) -> None:
-    rules = {each.rule for each in lint_text(marker(row)).findings}
+    rules = {finding.rule for finding in findings_of(row)}
 
     assert rules <= {Rule.CONFLICT, *ACCEPTED}
 
 
-@pytest.mark.parametrize("row", [pytest.param(each, id=each.id) for each in INVALID])
+@pytest.mark.parametrize("row", INVALID, ids=lambda row: row.id)
 def test_what_the_api_server_refuses_is_found_at_the_same_field(row: Row) -> None:
-    paths = {each.path for each in lint_text(marker(row)).findings}
+    paths = {finding.path for finding in findings_of(row)}
 
     assert row.field in paths

@@ -30,15 +30,17 @@ def test_what_is_no_text_is_a_finding(
 
     (finding,) = lint_paths(file).findings
 
-    assert (finding.rule, finding.position) == (Rule.UNREADABLE, position)
+    assert finding.rule == Rule.UNREADABLE
+    assert finding.position == position
     assert message in finding.message
 
 
 def test_a_missing_file_is_a_finding_and_the_others_are_checked(tmp_path: Path) -> None:
-    found = lint_paths(tmp_path / "missing.yaml", BROKEN / "host.yaml").findings
+    missing, broken = lint_paths(tmp_path / "missing.yaml", BROKEN / "host.yaml").findings
 
-    assert [each.rule for each in found] == [Rule.UNREADABLE, Rule.INVALID]
-    assert "No such file" in found[0].message
+    assert missing.rule == Rule.UNREADABLE
+    assert "No such file" in missing.message
+    assert broken.rule == Rule.INVALID
 
 
 def test_an_empty_name_is_no_folder() -> None:
@@ -55,15 +57,15 @@ def test_a_folder_is_read_recursively_without_hidden_folders(tmp_path: Path) -> 
     (tmp_path / "loop").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "pipe.yaml")
 
-    report = lint_paths(tmp_path, tmp_path / "b.yaml")
+    findings = lint_paths(tmp_path, tmp_path / "b.yaml").findings
 
-    assert list(dict.fromkeys(each.file for each in report.findings)) == [
-        str(tmp_path / each) for each in ("b.yaml", "a/c.yml", "a/d.JSON")
-    ]
+    read = dict.fromkeys(finding.file for finding in findings)
+    assert list(read) == [str(tmp_path / name) for name in ("b.yaml", "a/c.yml", "a/d.JSON")]
 
 
 def test_a_folder_without_files_is_a_finding(tmp_path: Path) -> None:
-    assert [each.rule for each in lint_paths(tmp_path).findings] == [Rule.UNREADABLE]
+    (finding,) = lint_paths(tmp_path).findings
+    assert finding.rule == Rule.UNREADABLE
 
 
 def test_dangling_link_in_a_folder_is_a_finding(tmp_path: Path) -> None:
@@ -73,7 +75,8 @@ def test_dangling_link_in_a_folder_is_a_finding(tmp_path: Path) -> None:
 
     (finding,) = lint_paths(tmp_path).findings
 
-    assert (finding.file, finding.rule) == (str(tmp_path / "a.yaml"), Rule.UNREADABLE)
+    assert finding.file == str(tmp_path / "a.yaml")
+    assert finding.rule == Rule.UNREADABLE
     assert "No such file" in finding.message
 
 
@@ -84,10 +87,11 @@ def test_folder_that_cannot_be_read_is_a_finding(
     """Permissions do not stop root, so the error is raised here."""
     (tmp_path / "closed").mkdir()
     (tmp_path / "a.yaml").write_text("a: 1\n")
+    folder = tmp_path / closed
     scandir = os.scandir
 
     def refuse(path: str) -> object:
-        if path == os.path.join(tmp_path, closed) or path == str(tmp_path / closed):
+        if Path(path) == folder:
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
@@ -95,7 +99,7 @@ def test_folder_that_cannot_be_read_is_a_finding(
 
     (finding,) = lint_paths(tmp_path).findings
 
-    assert Path(finding.file) == tmp_path / closed
+    assert Path(finding.file) == folder
     assert finding.rule is Rule.UNREADABLE
     assert finding.message == (
         "the folder cannot be read: Permission denied; check its path and permissions"
@@ -119,22 +123,23 @@ def test_in_a_folder_only_files_of_kubernetes_are_reported(
     assert lint_paths(tmp_path / name).findings
 
 
-NO_MARKERS = {
-    "empty": "",
-    "empty-documents": "# comment\n---\n---\n",
-    "no-object": "a: 1\na: 2\n",
-    "list": "- 1\n",
-    "number": "5",
-    "empty-list": "apiVersion: v1\nkind: List\nitems:\n",
-    "list-of-no-objects": "apiVersion: v1\nkind: List\nitems: [1, {}]\n",
-    "json-with-tabs": '{\n\t"apiVersion": "v1",\n\t"kind": "Service"\n}\n',
-    "malformed-pod": "apiVersion: v1\nkind: Pod\nspec: {containers: [1]}\n",
-    "braces-in-quotes": "apiVersion: v1\nkind: ConfigMap\ndata: {a: '{{ .x }}'}\n",
-    "similar-kind-of-another-group": "apiVersion: a.example/v1\nkind: A\nspec: {probes: [{containerName: a}]}\n",
-}  # fmt: skip
+PROBES = "spec: {probes: [{containerName: a}]}\n"
 
 
-@cases("text", **NO_MARKERS)
+@cases(
+    "text",
+    empty="",
+    empty_documents="# comment\n---\n---\n",
+    no_object="a: 1\na: 2\n",
+    list="- 1\n",
+    number="5",
+    empty_list="apiVersion: v1\nkind: List\nitems:\n",
+    list_of_no_objects="apiVersion: v1\nkind: List\nitems: [1, {}]\n",
+    json_with_tabs='{\n\t"apiVersion": "v1",\n\t"kind": "Service"\n}\n',
+    malformed_pod="apiVersion: v1\nkind: Pod\nspec: {containers: [1]}\n",
+    braces_in_quotes="apiVersion: v1\nkind: ConfigMap\ndata: {a: '{{ .x }}'}\n",
+    similar_kind_of_another_group="apiVersion: a.example/v1\nkind: A\n" + PROBES,
+)
 def test_what_is_no_marker_has_no_findings(text: str) -> None:
     assert lint_text(text).findings == ()
 
@@ -144,7 +149,8 @@ def test_a_kustomization_that_changes_labels_hides_the_selectors(tmp_path: Path)
     (tmp_path / name).write_text((BROKEN / name).read_text())
     kustomization = tmp_path / "kustomization.yaml"
     kustomization.write_text(f"resources: [{name}]\nimages: [{{name: web, newTag: a}}]\n")
-    assert [each.rule for each in lint_paths(tmp_path).findings] == [Rule.NO_POD]
+    (finding,) = lint_paths(tmp_path).findings
+    assert finding.rule == Rule.NO_POD
 
     kustomization.write_text(f"resources: [{name}]\ncommonLabels: {{team: a}}\n")
     assert lint_paths(tmp_path).findings == ()
@@ -156,7 +162,8 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
     (finding,) = lint_paths(Path("-")).findings
 
-    assert (finding.file, finding.position.line) == ("stdin", 14)
+    assert finding.file == "stdin"
+    assert finding.position.line == 14
 
 
 def test_control_characters_of_a_file_are_escaped() -> None:
@@ -178,14 +185,15 @@ def test_control_characters_of_a_file_are_escaped() -> None:
 def test_a_template_is_named_as_such_only_if_it_is_one(text: str, rule: Rule, line: int) -> None:
     (finding,) = lint_text(text).findings
 
-    assert (finding.rule, finding.position.line) == (rule, line)
+    assert finding.rule == rule
+    assert finding.position.line == line
 
 
 @cases(
     "text message",
-    no_kind=("spec: {probes: [{containerName: a}]}\n", "kind is missing"),
+    no_kind=(PROBES, "kind is missing"),
     another_kind_of_our_group=(
-        "apiVersion: apps.kruise.io/v1alpha1\nkind: PPM\nspec: {probes: [{containerName: a}]}\n",
+        "apiVersion: apps.kruise.io/v1alpha1\nkind: PPM\n" + PROBES,
         "apps.kruise.io/v1alpha1 has no kind 'PPM'",
     ),
 )
