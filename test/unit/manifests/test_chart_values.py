@@ -3,53 +3,40 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import yaml
 from support.pages import ROOT
+from support.wire import Json
 
 from kruise_probe.cli.gates import parse_gates
 
 CHART = ROOT / "config" / "chart"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-TEMPLATES = "\n".join(each.read_text() for each in sorted((CHART / "templates").rglob("*.*")))
-OPTIONAL = {
-    "enabled",
-    "global",
-    *(f"featureGates.{each}" for each in SCHEMA["properties"]["featureGates"]["properties"]),
-}
+TEMPLATES = "\n".join(file.read_text() for file in (CHART / "templates").rglob("*.*"))
+GATES = set(SCHEMA["properties"]["featureGates"]["properties"])
+OPTIONAL = {"enabled", "global", *(f"featureGates.{gate}" for gate in GATES)}
 
 
-def keys_of(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+def keys_of(schema: Json, path: str = "") -> Iterator[str]:
     """The paths of the schema, down to objects whose keys Kubernetes or the user defines."""
-    for name, each in schema.get("properties", {}).items():
+    for name, inner in schema.get("properties", {}).items():
         where = f"{path}{name}"
-        if where.endswith((".resources", ".updateStrategy")) or "properties" not in each:
+        if where.endswith((".resources", ".updateStrategy")) or "properties" not in inner:
             yield where
         else:
-            yield from keys_of(each, f"{where}.")
+            yield from keys_of(inner, f"{where}.")
 
 
 KEYS = set(keys_of(SCHEMA))
 
 
-def holds(values: Any, path: str) -> bool:
-    for name in path.split("."):
-        if not isinstance(values, dict) or name not in values:
-            return False
-        values = values[name]
-    return True
-
-
-def paths_of(values: dict[str, Any], path: str = "") -> Iterator[str]:
-    for name, each in values.items():
+def paths_of(values: Json, path: str = "") -> Iterator[str]:
+    for name, value in values.items():
         where = f"{path}{name}"
-        if where in KEYS or where == "featureGates":
-            yield where
-        elif isinstance(each, dict):
-            yield from paths_of(each, f"{where}.")
+        if isinstance(value, dict) and where not in KEYS and where != "featureGates":
+            yield from paths_of(value, f"{where}.")
         else:
             yield where
 
@@ -59,31 +46,32 @@ def test_the_schema_allows_exactly_the_values() -> None:
 
 
 def test_the_schema_refuses_unknown_keys_everywhere() -> None:
-    def closed(schema: dict[str, Any]) -> bool:
-        inner = schema.get("properties", {}).values()
-        return schema.get("additionalProperties") is False and all(
-            closed(each) for each in inner if "properties" in each
-        )
+    def check(schema: Json, path: str) -> None:
+        assert schema.get("additionalProperties") is False, path
+        for name, inner in schema["properties"].items():
+            if "properties" in inner:
+                check(inner, f"{path}.{name}")
 
-    assert closed(SCHEMA)
+    check(SCHEMA, "")
 
 
 def test_every_value_is_used_by_a_template() -> None:
-    unused = {key for key in KEYS - OPTIONAL if not re.search(rf"\.Values\.{key}\b", TEMPLATES)}
-
-    assert not unused
+    for key in KEYS - OPTIONAL:
+        assert re.search(rf"\.Values\.{key}\b", TEMPLATES), key
 
 
 def test_every_value_in_a_template_exists() -> None:
     used = set(re.findall(r"\.Values\.([A-Za-z.]+)", TEMPLATES))
-    unknown = {each for each in used if each not in OPTIONAL and not holds(VALUES, each)}
-
-    assert not unknown
+    for path in used - OPTIONAL:
+        values = VALUES
+        for name in path.split("."):
+            assert name in values, path
+            values = values[name]
 
 
 def test_the_schema_has_the_feature_gates_of_the_command() -> None:
-    names = SCHEMA["properties"]["featureGates"]["properties"]
-    assert all(parse_gates(f"{name}=true") for name in names)
+    assert all(parse_gates(f"{gate}=true") for gate in GATES)
     with pytest.raises(ValueError, match="unknown feature gate") as refused:
         parse_gates("NoSuchGate=true")
-    assert set(re.findall(r"\b(?:All|Enable|PodProbe|Kruise)\w+", str(refused.value))) == set(names)
+    names = re.findall(r"\b(?:All|Enable|PodProbe|Kruise)\w+", str(refused.value))
+    assert set(names) == GATES

@@ -1,10 +1,10 @@
 """The manifests: fields of Kruise's CRDs, and every permission."""
 
-from collections.abc import Iterator
-from typing import Any
+from itertools import product
 
 import pytest
 from support.cases import cases
+from support.wire import Json
 
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.manifests import objects_in
@@ -14,14 +14,15 @@ from kruise_probe.manifests.install import Install, default_install, webhook
 Rights = set[tuple[str, str]]
 
 
-def rights(objects: list[dict[str, Any]], kind: str) -> Rights:
-    (role,) = [each for each in objects if each["kind"] == kind]
-    return {
-        (verb, resource)
-        for rule in role["rules"]
-        for verb in rule["verbs"]
-        for resource in rule["resources"]
-    }
+def of_kind(objects: list[Json], *kinds: str) -> list[Json]:
+    return [found for found in objects if found["kind"] in kinds]
+
+
+def rights(role: Json) -> Rights:
+    found = Rights()
+    for rule in role["rules"]:
+        found |= set(product(rule["verbs"], rule["resources"]))
+    return found
 
 
 def verbs(resource: str, *names: str) -> Rights:
@@ -30,8 +31,10 @@ def verbs(resource: str, *names: str) -> Rights:
 
 def test_the_manager_has_exactly_these_rules_and_none_on_secrets() -> None:
     objects = objects_in("manager_rbac", "kruise-system")
+    (cluster_role,) = of_kind(objects, "ClusterRole")
+    (role,) = of_kind(objects, "Role")
 
-    assert rights(objects, "ClusterRole") == (
+    assert rights(cluster_role) == (
         verbs("pods", "get", "list", "watch")
         | verbs("nodes", "get", "list", "watch")
         | verbs("pods/status", "patch")
@@ -41,23 +44,25 @@ def test_the_manager_has_exactly_these_rules_and_none_on_secrets() -> None:
         | verbs("nodepodprobes", "get", "list", "watch", "create", "patch", "delete")
         | verbs("customresourcedefinitions", "get")
     )
-    assert rights(objects, "Role") == verbs("leases", "get", "list", "watch", "create", "patch")
+    assert rights(role) == verbs("leases", "get", "list", "watch", "create", "patch")
 
 
 def test_own_node_reads_replace_the_rules_that_read_all_nodes() -> None:
     documents = default_install(Install(own_node_reads=True))
-    roles = [each for each in documents if each["kind"] == "ClusterRole"]
-    of_daemon = [each for each in roles if "kruise-probe-daemon" in each["metadata"]["name"]]
-    added = [each for each in roles if each["metadata"]["name"] == "kruise-probe-manager-own-reads"]
+    roles = of_kind(documents, "ClusterRole")
+    first, second = [role for role in roles if "kruise-probe-daemon" in role["metadata"]["name"]]
+    (added,) = [
+        role for role in roles if role["metadata"]["name"] == "kruise-probe-manager-own-reads"
+    ]
     on = (f"impersonate-on:associated-node:{verb}" for verb in ("get", "list", "watch"))
 
-    assert [rights([each], "ClusterRole") for each in of_daemon] == [
-        verbs("events", "create", "patch"),
+    assert rights(first) == verbs("events", "create", "patch")
+    assert rights(second) == (
         verbs("nodes", "impersonate:associated-node")
         | verbs("nodepodprobes", *on)
-        | verbs("nodepodprobes/status", "update"),
-    ]
-    assert rights(added, "ClusterRole") == (
+        | verbs("nodepodprobes/status", "update")
+    )
+    assert rights(added) == (
         verbs("clusterroles", "list", "watch", "create")
         | verbs("clusterrolebindings", "list", "watch", "create")
     )
@@ -66,14 +71,13 @@ def test_own_node_reads_replace_the_rules_that_read_all_nodes() -> None:
 def test_metrics_secure_adds_two_rules_and_a_role_for_readers() -> None:
     auth, binding, reader = objects_in("metrics_rbac", "kruise-system")
 
-    assert rights([auth], "ClusterRole") == (
+    assert auth["kind"] == "ClusterRole"
+    assert rights(auth) == (
         verbs("tokenreviews", "create") | verbs("subjectaccessreviews", "create")
     )
     assert binding["roleRef"]["name"] == auth["metadata"]["name"]
-    assert [each["name"] for each in binding["subjects"]] == [
-        "kruise-probe-manager",
-        "kruise-probe-daemon",
-    ]
+    subjects = [subject["name"] for subject in binding["subjects"]]
+    assert subjects == ["kruise-probe-manager", "kruise-probe-daemon"]
     assert reader["metadata"]["name"] == "kruise-probe-metrics-reader"
     assert reader["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
 
@@ -81,66 +85,62 @@ def test_metrics_secure_adds_two_rules_and_a_role_for_readers() -> None:
 @pytest.mark.parametrize("secure", [True, False])
 def test_the_roles_for_metrics_are_installed_with_the_flag_only(secure: bool) -> None:
     documents = default_install(Install(metrics_secure=secure))
-    names = {each["metadata"]["name"] for each in documents}
-    workloads = [each for each in documents if each["kind"] in ("Deployment", "DaemonSet")]
+    names = {document["metadata"]["name"] for document in documents}
 
     assert ("kruise-probe-metrics-auth" in names) is secure
     assert ("kruise-probe-metrics-reader" in names) is secure
-    for each in workloads:
-        (container,) = each["spec"]["template"]["spec"]["containers"]
+    for workload in of_kind(documents, "Deployment", "DaemonSet"):
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
         assert ("--metrics-secure" in container["args"]) is secure
-        shares_the_port = each["kind"] == "DaemonSet"
-        for probe in ("livenessProbe", "readinessProbe"):
-            https = container[probe]["httpGet"].get("scheme") == "HTTPS"
-            assert https is (secure and shares_the_port)
+        shares_the_port = workload["kind"] == "DaemonSet"
+        for name in ("livenessProbe", "readinessProbe"):
+            scheme = container[name]["httpGet"].get("scheme")
+            assert (scheme == "HTTPS") is (secure and shares_the_port)
 
 
-def schema_at(crd: dict[str, Any], *path: str) -> dict[str, Any]:
-    at: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    for name in path:
-        at = at["properties"][name]
-        at = at.get("items", at)
-    return at
+def schema_at(crd: Json, path: str = "") -> Json:
+    schema: Json = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for name in path.split():
+        schema = schema["properties"][name]
+        schema = schema.get("items", schema)
+    return schema
 
 
-REQUIRED = {
-    "marker-spec": (marker_crd(), ("spec",), ["probes", "selector"]),
-    "marker-probe": (marker_crd(), ("spec", "probes"), ["containerName", "name", "probe"]),
-    "marker-policy": (marker_crd(), ("spec", "probes", "markerPolicy"), ["state"]),
-    "node-entry": (node_pod_probe_crd(), ("spec", "podProbes"), ["IP", "name", "namespace", "uid"]),
-}
+@cases(
+    "crd path required",
+    marker_spec=(marker_crd(), "spec", ["probes", "selector"]),
+    marker_probe=(marker_crd(), "spec probes", ["containerName", "name", "probe"]),
+    marker_policy=(marker_crd(), "spec probes markerPolicy", ["state"]),
+    node_entry=(node_pod_probe_crd(), "spec podProbes", ["IP", "name", "namespace", "uid"]),
+)
+def test_required_fields_are_those_of_kruise(crd: Json, path: str, required: list[str]) -> None:
+    assert schema_at(crd, path)["required"] == required
 
 
-@cases("crd path required", **REQUIRED)
-def test_required_fields_are_those_of_kruise(
-    crd: dict[str, Any], path: tuple[str, ...], required: list[str]
-) -> None:
-    assert schema_at(crd, *path)["required"] == required
-
-
-def fields_without_text(schema: dict[str, Any], path: str = "") -> Iterator[str]:
-    for name, each in schema.get("properties", {}).items():
-        if "description" not in each and name != "metadata":  # the API server describes metadata
-            yield f"{path}.{name}"
-        yield from fields_without_text(each.get("items", each), f"{path}.{name}")
+def check_texts(schema: Json, path: str = "") -> None:
+    for name, field in schema.get("properties", {}).items():
+        if name != "metadata":  # the API server describes metadata
+            assert "description" in field, f"{path}.{name}"
+        check_texts(field.get("items", field), f"{path}.{name}")
 
 
 @cases("crd", ppm=marker_crd(), npp=node_pod_probe_crd())
-def test_kubectl_explain_has_a_text_for_each_field(crd: dict[str, Any]) -> None:
-    assert not list(fields_without_text(schema_at(crd)))
+def test_kubectl_explain_has_a_text_for_each_field(crd: Json) -> None:
+    check_texts(schema_at(crd))
 
 
 def test_http_get_has_the_defaults_of_core_v1_and_numbers_have_none() -> None:
-    probe = schema_at(marker_crd(), "spec", "probes", "probe")
+    probe = schema_at(marker_crd(), "spec probes probe")
+    http_get = schema_at(marker_crd(), "spec probes probe httpGet")
 
-    assert probe["properties"]["httpGet"]["properties"]["path"]["default"] == "/"
-    assert probe["properties"]["httpGet"]["properties"]["scheme"]["default"] == "HTTP"
-    assert not [name for name, each in probe["properties"].items() if "default" in each]
+    assert http_get["properties"]["path"]["default"] == "/"
+    assert http_get["properties"]["scheme"]["default"] == "HTTP"
+    assert not any("default" in field for field in probe["properties"].values())
 
 
 def test_a_node_called_manager_has_a_lease_other_than_the_managers() -> None:
     policy, _ = objects_in("own_node_policy", "kruise-system")
-    rules = [each["expression"] for each in policy["spec"]["validations"]]
+    rules = [validation["expression"] for validation in policy["spec"]["validations"]]
     lease = (
         "variables.node == 'manager' ? 'kruise-probe--manager' : 'kruise-probe-' + variables.node"
     )
@@ -151,52 +151,43 @@ def test_a_node_called_manager_has_a_lease_other_than_the_managers() -> None:
 
 def test_the_finalizer_of_a_marker_without_a_spec_skips_the_webhook() -> None:
     """Kruise's CRD allows no spec, and CEL fails on an absent field."""
-    objects = webhook(Install())
-
-    (validating,) = [each for each in objects if each["kind"] == "ValidatingWebhookConfiguration"]
+    (validating,) = of_kind(webhook(Install()), "ValidatingWebhookConfiguration")
     (markers,) = validating["webhooks"]
-    assert [each["expression"] for each in markers["matchConditions"]] == [
+    (condition,) = markers["matchConditions"]
+    assert condition["expression"] == (
         "!(request.operation != 'CREATE' && has(object.spec) == has(oldObject.spec) && "
         "(!has(object.spec) || object.spec == oldObject.spec))"
-    ]
+    )
 
 
 def test_the_webhook_may_write_its_own_secret_and_configurations_only() -> None:
     objects = webhook(Install(serverless=True))
 
-    roles = [each for each in objects if each["kind"] in ("Role", "ClusterRole")]
-    granted = {
-        (verb, resource, name)
-        for role in roles
-        for rule in role["rules"]
-        for verb in rule["verbs"]
-        for resource in rule["resources"]
-        for name in rule["resourceNames"]
-    }
-    configurations = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
+    granted = set[tuple[str, ...]]()
+    for role in of_kind(objects, "Role", "ClusterRole"):
+        for rule in role["rules"]:
+            granted |= set(product(rule["resources"], rule["resourceNames"], rule["verbs"]))
     assert granted == {
-        (verb, resource, name)
-        for verb in ("get", "patch")
-        for resource, name in (
-            ("secrets", "kruise-probe-webhook-certs"),
-            *((each, "kruise-probe") for each in configurations),
-        )
+        ("secrets", "kruise-probe-webhook-certs", "get"),
+        ("secrets", "kruise-probe-webhook-certs", "patch"),
+        ("validatingwebhookconfigurations", "kruise-probe", "get"),
+        ("validatingwebhookconfigurations", "kruise-probe", "patch"),
+        ("mutatingwebhookconfigurations", "kruise-probe", "get"),
+        ("mutatingwebhookconfigurations", "kruise-probe", "patch"),
     }
 
 
 def test_reviews_of_markers_fail_closed_and_those_of_pods_never_block() -> None:
     policy, binding = objects_in("own_node_policy", "kruise-system")
-    policies = {
-        each["kind"]: [webhook["failurePolicy"] for webhook in each["webhooks"]]
-        for each in webhook(Install(serverless=True))
-        if "webhooks" in each
-    }
+    policies = {}
+    for configuration in webhook(Install(serverless=True)):
+        if "webhooks" in configuration:
+            (called,) = configuration["webhooks"]
+            policies[configuration["kind"]] = called["failurePolicy"]
 
-    assert (policy["spec"]["failurePolicy"], binding["spec"]["validationActions"]) == (
-        "Fail",
-        ["Deny"],
-    )
+    assert policy["spec"]["failurePolicy"] == "Fail"
+    assert binding["spec"]["validationActions"] == ["Deny"]
     assert policies == {
-        "ValidatingWebhookConfiguration": ["Fail"],
-        "MutatingWebhookConfiguration": ["Ignore"],
+        "ValidatingWebhookConfiguration": "Fail",
+        "MutatingWebhookConfiguration": "Ignore",
     }

@@ -3,6 +3,7 @@
 from typing import Any
 
 from support.cases import cases
+from support.wire import Json
 
 from kruise_probe import __version__
 from kruise_probe.cli.daemon import daemon as daemon_command
@@ -13,10 +14,10 @@ INSTALL = Install(cri_socket="/run/x.sock", feature_gates={"AllAlpha": True})
 WORKLOADS = {"manager": manager(INSTALL), "daemon": daemon(INSTALL)}
 
 
-def container(workload: dict[str, Any]) -> dict[str, Any]:
+def container(workload: Json) -> Json:
+    only: Json
     (only,) = workload["spec"]["template"]["spec"]["containers"]
-    found: dict[str, Any] = only
-    return found
+    return only
 
 
 @cases("command", manager=manager_command, daemon=daemon_command)
@@ -29,13 +30,14 @@ def test_the_command_accepts_every_flag(command: Any) -> None:
 
 
 @cases("workload", **WORKLOADS)
-def test_the_environment_has_no_debug_variables(workload: dict[str, Any]) -> None:
+def test_the_environment_has_no_debug_variables(workload: Json) -> None:
     """Row A46: a debug variable in Kruise's manifests leaked memory."""
-    assert {each["name"] for each in container(workload)["env"]} <= {"NODE_NAME", "POD_NAMESPACE"}
+    names = {variable["name"] for variable in container(workload)["env"]}
+    assert names <= {"NODE_NAME", "POD_NAMESPACE"}
 
 
 @cases("workload", **WORKLOADS)
-def test_new_version_replaces_the_pods_and_selects_the_same_ones(workload: dict[str, Any]) -> None:
+def test_new_version_replaces_the_pods_and_selects_the_same_ones(workload: Json) -> None:
     spec = workload["spec"]
     labels = dict(spec["template"]["metadata"]["labels"])
 
@@ -44,7 +46,7 @@ def test_new_version_replaces_the_pods_and_selects_the_same_ones(workload: dict[
 
 
 def test_objects_come_after_those_they_depend_on() -> None:
-    kinds = [each["kind"] for each in default_install(Install())]
+    kinds = [wire["kind"] for wire in default_install(Install())]
 
     assert kinds[:3] == ["CustomResourceDefinition", "CustomResourceDefinition", "Namespace"]
     assert kinds[-2:] == ["Deployment", "DaemonSet"]

@@ -1,11 +1,10 @@
 """When the check has seen enough."""
 
-from typing import Any
-
 import msgspec
-import pytest
 from support.builders import condition_wire, state_wire
-from support.snapshots import healthy_pod, marker, snapshot
+from support.cases import cases
+from support.snapshots import healthy_pod, snapshot
+from support.wire import Json
 
 from kruise_probe_playground.check import Progress
 from kruise_probe_playground.ticker import POD_EVENTS, PodEvent
@@ -14,9 +13,9 @@ KIND = "example.com/healthy"
 UID = "uid-default-web"
 
 
-def web(status: str | None = None) -> Any:
-    conditions = [condition_wire(KIND, status)] if status else []
-    return healthy_pod("web", conditions=conditions)
+ABSENT = healthy_pod("web", conditions=[])
+TRUE = healthy_pod("web", conditions=[condition_wire(KIND, "True")])
+FALSE = healthy_pod("web", conditions=[condition_wire(KIND, "False")])
 
 
 def event(reason: str, uid: str = UID) -> PodEvent:
@@ -29,36 +28,39 @@ def event(reason: str, uid: str = UID) -> PodEvent:
     return POD_EVENTS.decode(msgspec.json.encode(wire))
 
 
-GOOD = (state_wire(state="Succeeded"),)
-BAD = (state_wire(state="Failed"),)
-EVENTS = (event("KruiseProbeSucceeded"), event("KruiseProbeFailed"))
+GOOD = [state_wire()]
+BAD = [state_wire(state="Failed")]
+EVENTS = [event("KruiseProbeSucceeded"), event("KruiseProbeFailed")]
+OF_ANOTHER_POD = [event("KruiseProbeSucceeded", uid="other")]
+Look = tuple[Json, list[Json], list[PodEvent]]
+"""A pod, the results of its node, and the events."""
 
 
-def progress(*looks: Any) -> Progress:
+def progress(*looks: Look) -> Progress:
     found = Progress(wanted=2)
     for pod, states, events in looks:
-        found.observe(snapshot(markers=[marker()], pods=[pod], states=states), events)
+        found.observe(snapshot(pods=[pod], states=states), events)
     return found
 
 
-@pytest.mark.parametrize(
-    ("looks", "seen"),
-    [
-        pytest.param([(web("True"), GOOD, EVENTS), (web("False"), BAD, EVENTS)], ["Succeeded", "Failed"], id="both"),
-        pytest.param([(web("True"), GOOD, ())], [], id="no-event"),
-        pytest.param([(web("True"), (), EVENTS)], [], id="not-reported"),
-        pytest.param([(web(), GOOD, EVENTS)], [], id="not-on-the-pod"),
-        pytest.param([(web("True"), GOOD, ()), (web(), (), EVENTS)], ["Succeeded"], id="evidence-adds-up"),
-        pytest.param([(web("True"), GOOD, [event("KruiseProbeSucceeded", uid="other")])], [], id="another-pods-event"),
-    ],
-)  # fmt: skip
-def test_state_needs_report_marks_and_event(looks: Any, seen: list[str]) -> None:
-    assert list(progress(*looks).seen().values()) == [seen]
+@cases(
+    "looks seen",
+    both=([(TRUE, GOOD, EVENTS), (FALSE, BAD, EVENTS)], ["Succeeded", "Failed"]),
+    no_event=([(TRUE, GOOD, [])], []),
+    not_reported=([(TRUE, [], EVENTS)], []),
+    not_on_the_pod=([(ABSENT, GOOD, EVENTS)], []),
+    evidence_adds_up=([(TRUE, GOOD, []), (ABSENT, [], EVENTS)], ["Succeeded"]),
+    another_pods_event=([(TRUE, GOOD, OF_ANOTHER_POD)], []),
+)
+def test_state_needs_report_marks_and_event(looks: list[Look], seen: list[str]) -> None:
+    (found,) = progress(*looks).seen().values()
+    assert found == seen
 
 
 def test_an_incomplete_check_lists_what_is_missing() -> None:
     assert progress().missing().startswith("no marker selects a pod; compare its selector")
-    found = progress((web("True"), GOOD, ()))
+    found = progress((TRUE, GOOD, []))
     assert not found.complete
-    expected = "web/healthy (Succeeded has no event; Failed has no event, marks, report)"
-    assert found.missing() == expected
+    assert found.missing() == (
+        "web/healthy (Succeeded has no event; Failed has no event, marks, report)"
+    )

@@ -3,46 +3,64 @@
 from pathlib import Path
 
 import pytest
+from support.cases import cases
+from support.wire import Json
 
 from kruise_probe_playground.documents import BadFile, load
 
-DEPLOYMENT = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}"
-POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+"""
 
 
-def written(folder: Path, text: str) -> Path:
-    file = folder / "file.yaml"
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "file.yaml"
+
+
+@cases(
+    "text complaint",
+    no_yaml=("a: [b\nc: d", "line 2, column 2: not valid YAML: "),
+    no_object=("word", "document 1: is not an object"),
+    nothing_said=("metadata: {}", "has no apiVersion and no kind"),
+    no_name=("apiVersion: v1\nkind: Pod", "the Pod has no metadata.name"),
+    empty=("# nothing", "contains no object"),
+    a_list_of_nothing=(
+        "apiVersion: v1\nkind: List\nitems: 5",
+        "items of the List is not a list",
+    ),
+    no_metadata=(
+        DEPLOYMENT + "spec: {template: {metadata: web, spec: {}}}",
+        "spec.template.metadata is not a mapping",
+    ),
+    no_template=(DEPLOYMENT + "spec: {}", "has no spec.template.spec"),
+    too_many_pods=(DEPLOYMENT + "spec: {replicas: 1000, template: {spec: {}}}", "0 to 100"),
+)
+def test_error_names_file_and_document(file: Path, text: str, complaint: str) -> None:
     file.write_text(text)
-    return file
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        pytest.param("a: [b\nc: d", "line 2, column 2: not valid YAML: ", id="no-yaml"),
-        pytest.param("word", "document 1: is not an object", id="no-object"),
-        pytest.param("metadata: {}", "has no apiVersion and no kind", id="nothing-said"),
-        pytest.param("apiVersion: v1\nkind: Pod", "the Pod has no metadata.name", id="no-name"),
-        pytest.param("# nothing", "contains no object", id="empty"),
-        pytest.param("apiVersion: v1\nkind: List\nitems: 5", "items of the List is not a list", id="a-list-of-nothing"),
-        pytest.param(f"{DEPLOYMENT}\nspec: {{template: {{metadata: web, spec: {{}}}}}}", "spec.template.metadata is not a mapping", id="no-metadata"),
-        pytest.param(f"{DEPLOYMENT}\nspec: {{}}", "has no spec.template.spec", id="no-template"),
-        pytest.param(f"{DEPLOYMENT}\nspec: {{replicas: 1000, template: {{spec: {{}}}}}}", "0 to 100", id="too-many-pods"),
-    ],
-)  # fmt: skip
-def test_error_names_file_and_document(tmp_path: Path, text: str, complaint: str) -> None:
-    file = written(tmp_path, text)
     with pytest.raises(BadFile) as caught:
         load([file])
-    assert str(caught.value).startswith(str(file))
-    assert complaint in str(caught.value)
+    message = str(caught.value)
+    assert message.startswith(str(file))
+    assert complaint in message
 
 
-def test_deployment_becomes_a_replica_set(tmp_path: Path) -> None:
-    selector, template = "{matchLabels: {app: web}}", "{metadata: {labels: {app: web}}, spec: {}}"
-    spec = f"{{replicas: 2, selector: {selector}, template: {template}, strategy: {{}}}}"
-    (found,) = load([written(tmp_path, f"{DEPLOYMENT}\nspec: {spec}")])
-    assert (found.object["kind"], found.object["metadata"]["name"]) == ("ReplicaSet", "web")
+def test_deployment_becomes_a_replica_set(file: Path) -> None:
+    spec = """
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {}}
+  strategy: {}
+"""
+    file.write_text(DEPLOYMENT + spec)
+
+    (found,) = load([file])
+
+    assert found.object["kind"] == "ReplicaSet"
+    assert found.object["metadata"]["name"] == "web"
     assert found.object["spec"].keys() == {"replicas", "selector", "template"}
 
 
@@ -57,12 +75,19 @@ def test_deployment_becomes_a_replica_set(tmp_path: Path) -> None:
         ("argoproj.io/v1alpha1", "Rollout"),
     ],
 )
-def test_workload_becomes_its_pods(tmp_path: Path, version: str, kind: str) -> None:
+def test_workload_becomes_its_pods(file: Path, version: str, kind: str) -> None:
     template = "{metadata: {labels: {app: web}}, spec: {containers: []}}"
     workload = DEPLOYMENT.replace("apps/v1", version).replace("Deployment", kind)
-    file = written(tmp_path, f"{workload}\nspec: {{replicas: 2, template: {template}}}")
-    pods = [each.object for each in load([file])]
-    labels = {"namespace": "shop", "labels": {"app": "web"}}
-    assert [each["metadata"] for each in pods] == [{"name": f"web-{n}", **labels} for n in (0, 1)]
-    assert {(each["apiVersion"], each["kind"]) for each in pods} == {("v1", "Pod")}
-    assert [each["spec"] for each in pods] == [{"containers": []}] * 2
+    file.write_text(f"{workload}spec: {{replicas: 2, template: {template}}}")
+
+    first, second = load([file])
+
+    pod: Json = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web-0", "namespace": "shop", "labels": {"app": "web"}},
+        "spec": {"containers": []},
+    }
+    assert first.object == pod
+    pod["metadata"]["name"] = "web-1"
+    assert second.object == pod
