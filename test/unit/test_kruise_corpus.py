@@ -16,36 +16,41 @@ from support.wire import Json
 
 from kruise_probe.api.meta import Resource
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
-from kruise_probe.api.node_pod_probe import NodePodProbe
 from kruise_probe.api.probe import Probe
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.daemon.probers.prober import ProbeResult, Target
 from kruise_probe.webhook.admission import AdmissionRequest, annotate_pod
 
-KINDS: dict[str, Resource[Any]] = {each.kind: each for each in (MARKERS, NODE_POD_PROBES, PODS)}
+RESOURCES: dict[str, Resource[Any]] = {
+    "PodProbeMarker": MARKERS,
+    "NodePodProbe": NODE_POD_PROBES,
+}
 
 
 def decoded(name: str) -> Any:
     recorded = corpus()[name]
-    return KINDS[recorded.kind].decode(msgspec.json.encode(recorded.object))
+    return RESOURCES[recorded.kind].decode(msgspec.json.encode(recorded.object))
 
 
-def report(name: str) -> NodePodProbe:
-    return NODE_POD_PROBES.decode(msgspec.json.encode(written(name)))
+def answered_states() -> dict[str, Json]:
+    """The results that Kruise's daemon reported, by `<pod>/<probe>`."""
+    states = {}
+    for pod in written("report-answered")["status"]["podProbeStatuses"]:
+        for state in pod["probeStates"]:
+            states[f"{pod['name']}/{state['name']}"] = state
+    return states
 
 
-def states_of(npp: Json) -> dict[tuple[str, str], Json]:
-    return {
-        (pod["name"], state["name"]): state
-        for pod in npp["status"]["podProbeStatuses"]
-        for state in pod["probeStates"]
-    }
+def by_name(items: list[Json]) -> dict[str, Json]:
+    return {item["name"]: item for item in items}
 
 
 # The wire.
 
 
-@pytest.mark.parametrize("name", [each.name for each in corpus().values() if each.kind != "Pod"])
+@pytest.mark.parametrize(
+    "name", [name for name, recorded in corpus().items() if recorded.kind in RESOURCES]
+)
 def test_what_is_read_is_what_stands_there(name: str) -> None:
     """Times, absent numbers, `IP` and order included: encoded again it is the same JSON, but an absent list of results is empty."""
     wire = written(name)
@@ -63,20 +68,24 @@ def taken_over(npp: str, *pods: str) -> FakeApi:
     """A cluster in which Kruise's manager has been."""
     api = FakeApi()
     api.put(NODES, node_wire())
-    for each in ("marker", "marker-late"):
-        api.put(MARKERS, written(each))
-    for each in pods:
-        api.put(PODS, written(each))
+    for marker in ("marker", "marker-late"):
+        api.put(MARKERS, written(marker))
+    for pod in pods:
+        api.put(PODS, written(pod))
     api.put(NODE_POD_PROBES, written(npp))
     return api
 
 
-def stored(api: FakeApi, resource: Resource[Any], name: str) -> Json:
-    return api.read(resource, name, "games")
+def stored_pod(api: FakeApi, name: str) -> Json:
+    return api.read(PODS, name, "games")
+
+
+def stored_report(api: FakeApi) -> Json:
+    return api.read(NODE_POD_PROBES, "node-1", "games")
 
 
 def conditions(pod: Json) -> dict[str, Json]:
-    return {each["type"]: each for each in pod["status"]["conditions"]}
+    return {condition["type"]: condition for condition in pod["status"]["conditions"]}
 
 
 @cases(
@@ -91,15 +100,11 @@ async def test_our_manager_asks_what_kruises_asked_and_leaves_pods_as_they_are(
     api = taken_over(npp, *pods)
     async with running_manager(api):
         await settle(70)
-    report = stored(api, NODE_POD_PROBES, "node-1")
-    by_pod = {each["name"]: each for each in report["spec"]["podProbes"]}
-    for entry in written(npp)["spec"]["podProbes"]:
-        mine = by_pod.pop(entry["name"])
-        assert {each["name"]: each for each in mine.pop("probes")} == {
-            each["name"]: each for each in entry.pop("probes")
-        }
-        assert mine == entry
-    assert not by_pod
+    ours = by_name(stored_report(api)["spec"]["podProbes"])
+    theirs = by_name(written(npp)["spec"]["podProbes"])
+    for entry in (*ours.values(), *theirs.values()):
+        entry["probes"] = by_name(entry["probes"])
+    assert ours == theirs
     assert api.count("Pod") == {}
     assert api.count("NodePodProbe") == {"NodePodProbe": 1}
 
@@ -119,9 +124,9 @@ async def test_results_of_kruises_daemon_reach_pods_as_kruises_manager_would_sho
 
     for theirs in ("pod-succeeded", "pod-failed"):
         shown = written(theirs)
-        mine = stored(api, PODS, shown["metadata"]["name"])
-        assert mine["metadata"]["labels"] == shown["metadata"]["labels"]
-        assert mine["metadata"]["annotations"] == shown["metadata"]["annotations"]
+        mine = stored_pod(api, shown["metadata"]["name"])
+        for marks in ("labels", "annotations"):
+            assert mine["metadata"][marks] == shown["metadata"][marks]
         assert conditions(mine) == conditions(shown)
     assert api.count("Pod") == {"Pod/status": 2}
 
@@ -132,7 +137,7 @@ async def test_unknown_that_kruise_showed_as_false_is_told_as_unknown_once() -> 
     async with running_manager(api):
         await settle()
 
-    pod = stored(api, PODS, "web-0")
+    pod = stored_pod(api, "web-0")
     assert conditions(pod)["game.kruise.io/idle"]["status"] == "Unknown"
     assert pod["metadata"]["labels"] == {"app": "game"}
     assert api.count("Pod") == {"Pod/status": 1}
@@ -151,7 +156,7 @@ async def test_what_kruises_daemon_has_left_over_changes_nothing() -> None:
             await settle()
 
         assert api.count("Pod") == {}, npp
-        assert stored(api, NODE_POD_PROBES, "node-1")["spec"] == {}, npp
+        assert stored_report(api)["spec"] == {}, npp
 
 
 def test_our_webhook_tells_a_provider_what_kruises_tells_it() -> None:
@@ -163,37 +168,42 @@ def test_our_webhook_tells_a_provider_what_kruises_tells_it() -> None:
         namespace="games",
         object=msgspec.Raw(msgspec.json.encode(theirs)),
     )
-    verdict = annotate_pod(request, [decoded("marker"), decoded("marker-late")])
-    assert verdict.patch
-    (addition,) = verdict.patch
+    (addition,) = annotate_pod(request, [decoded("marker"), decoded("marker-late")]).patch
     mine = addition["value"]
 
     assert mine[SERVERLESS_MARKERS_ANNOTATION] == told[SERVERLESS_MARKERS_ANNOTATION]
-    assert json.loads(mine[SERVERLESS_PROBES_ANNOTATION]) == json.loads(
-        told[SERVERLESS_PROBES_ANNOTATION]
-    )
+    probes = json.loads(mine[SERVERLESS_PROBES_ANNOTATION])
+    assert probes == json.loads(told[SERVERLESS_PROBES_ANNOTATION])
 
 
 # Our daemon, after Kruise's, and beside Kruise's manager.
 
 
-def handler_of(probe: Probe) -> str:
-    return "game#idle" if probe.exec else "game#web" if probe.http_get else "a-late-one#door"
+def name_of(probe: Probe) -> str:
+    if probe.exec:
+        return "game#idle"
+    return "game#web" if probe.http_get else "a-late-one#door"
 
 
 def node_that_kruise_has_probed(npp: str) -> ScriptedNode:
     """Its containers have been there for an hour, and every probe says what it said to Kruise's daemon."""
     node = ScriptedNode()
-    read = report(npp)
+    read = decoded(npp)
     node.api.put(read.spec, read.status)
     for pod, ip in (("web-0", "127.1.0.1"), ("web-1", "127.1.0.2")):
         for container in ("main", "proxy"):
-            node.containers.start(pod, container, id=f"{pod}/{container}", age=3600, ips=(ip,))
-    said = states_of(written("report-answered"))
+            node.containers.start(
+                pod,
+                container,
+                id=f"{pod}/{container}",
+                age=3600,
+                ips=(ip,),
+            )
+    said = answered_states()
 
     async def behave(probe: Probe, target: Target) -> ProbeResult:
         pod = target.container_id.partition("/")[0]
-        state = said[pod, handler_of(probe)]
+        state = said[f"{pod}/{name_of(probe)}"]
         return ProbeResult(state["state"] == "Succeeded", state.get("message", ""))
 
     node.probers.behaviour = behave
@@ -205,25 +215,22 @@ async def test_our_daemon_probes_what_kruises_manager_asks() -> None:
     async with node.daemon():
         await asyncio.sleep(60)
 
-    by_handler = {handler_of(each.probe): each.probe for each in node.probers.attempts}
-    assert by_handler["game#idle"].exec
-    assert by_handler["game#idle"].exec.command == ("/idle.sh", "<5")
-    assert by_handler["game#idle"].effective_period_seconds == 1
-    assert by_handler["game#web"].http_get
-    assert by_handler["game#web"].http_get.port == 8080
-    assert by_handler["game#web"].effective_failure_threshold == 3
-    assert by_handler["a-late-one#door"].tcp_socket
-    expected = states_of(written("report-answered"))
-    assert {
-        tuple(key.split("/")): str(state.state) for key, state in node.api.states().items()
-    } == {key: state["state"] for key, state in expected.items()}
+    probes = {name_of(attempt.probe): attempt.probe for attempt in node.probers.attempts}
+    idle = probes["game#idle"]
+    assert idle.exec
+    assert idle.exec.command == ("/idle.sh", "<5")
+    assert idle.effective_period_seconds == 1
+    web = probes["game#web"]
+    assert web.http_get
+    assert web.http_get.port == 8080
+    assert web.effective_failure_threshold == 3
+    assert probes["a-late-one#door"].tcp_socket
+    ours = {name: state.state for name, state in node.api.states().items()}
+    theirs = {name: state["state"] for name, state in answered_states().items()}
+    assert ours == theirs
 
 
-@cases(
-    "prunes",
-    kruises_crd=True,
-    our_crd=False,
-)
+@cases("prunes", kruises_crd=True, our_crd=False)
 async def test_our_daemon_goes_on_where_kruises_ended_and_refreshes_once(prunes: bool) -> None:
     """Every result is as before, in whatever order: no event, and no write but the refresh a minute after the start."""
     node = node_that_kruise_has_probed("report-answered")
@@ -231,7 +238,8 @@ async def test_our_daemon_goes_on_where_kruises_ended_and_refreshes_once(prunes:
     async with node.daemon(200):
         assert len(node.probers.attempts) > 300
 
-        assert [write.at for write in node.api.writes] == [pytest.approx(61.5, abs=2)]
+        (refresh,) = node.api.writes
+        assert refresh.at == pytest.approx(61.5, abs=2)
         assert node.recorder.events == []
 
 

@@ -22,7 +22,7 @@ spec.loader.exec_module(release)
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    for name in {*(name for name, _ in release.PLACES), "CHANGELOG.md"}:
+    for name in {*dict(release.PLACES), "CHANGELOG.md"}:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
@@ -54,22 +54,22 @@ def test_notes_are_the_section_of_the_version_and_must_not_be_empty(files: Path)
 
 
 def test_the_plugin_has_compiled_modules_of_each_python_and_others_once(tmp_path: Path) -> None:
+    modules = {"fast-1-cp3-cp3-linux": "fast.so", "pure-1-py3-none-any": "pure.py"}
     for python in ("3.11", "3.12"):
         folder = tmp_path / "wheels" / python
         folder.mkdir(parents=True)
-        for name, module in (
-            ("fast-1-cp3-cp3-linux", "fast.so"),
-            ("pure-1-py3-none-any", "pure.py"),
-        ):
+        for name, module in modules.items():
             with zipfile.ZipFile(folder / f"{name}.whl", "w") as wheel:
                 wheel.writestr(module, "text")
     licence = tmp_path / "LICENSE"
     licence.write_text("free")
 
-    for name in ("one.tar.gz", "two.tar.gz"):
-        release.plugin(tmp_path / "wheels", licence, tmp_path / name)
+    one = tmp_path / "one.tar.gz"
+    two = tmp_path / "two.tar.gz"
+    for archive in (one, two):
+        release.plugin(tmp_path / "wheels", licence, archive)
 
-    with tarfile.open(tmp_path / "one.tar.gz") as tar:
+    with tarfile.open(one) as tar:
         modes = {member.name: member.mode for member in tar.getmembers()}
     assert modes == {
         "kubectl-kruise_probe": 0o755,
@@ -78,20 +78,20 @@ def test_the_plugin_has_compiled_modules_of_each_python_and_others_once(tmp_path
         "lib/3.12/fast.so": 0o644,
         "lib/any/pure.py": 0o644,
     }
-    assert (tmp_path / "one.tar.gz").read_bytes() == (tmp_path / "two.tar.gz").read_bytes()
+    assert one.read_bytes() == two.read_bytes()
 
 
 def test_the_krew_manifest_has_each_platform_with_its_checksum(tmp_path: Path) -> None:
     mac = tmp_path / "kubectl-kruise_probe-v1.2.3-darwin-arm64.tar.gz"
-    archive = tmp_path / "kubectl-kruise_probe-v1.2.3-linux-amd64.tar.gz"
-    for each in (mac, archive):
-        each.write_bytes(b"abc")
+    linux = tmp_path / "kubectl-kruise_probe-v1.2.3-linux-amd64.tar.gz"
+    mac.write_bytes(b"abc")
+    linux.write_bytes(b"abc")
 
-    manifest = yaml.safe_load(release.krew("1.2.3", [archive, mac]))
+    manifest = yaml.safe_load(release.krew("1.2.3", [linux, mac]))
 
     assert manifest["spec"]["version"] == "v1.2.3"
-    of_mac, platform = manifest["spec"]["platforms"]
+    of_mac, of_linux = manifest["spec"]["platforms"]
     assert of_mac["selector"]["matchLabels"] == {"os": "darwin", "arch": "arm64"}
-    assert platform["selector"]["matchLabels"] == {"os": "linux", "arch": "amd64"}
-    assert platform["sha256"] == hashlib.sha256(b"abc").hexdigest()
-    assert platform["uri"].endswith(f"/v1.2.3/{archive.name}")
+    assert of_linux["selector"]["matchLabels"] == {"os": "linux", "arch": "amd64"}
+    assert of_linux["sha256"] == hashlib.sha256(b"abc").hexdigest()
+    assert of_linux["uri"].endswith(f"/v1.2.3/{linux.name}")

@@ -5,27 +5,34 @@ import re
 
 from support.pages import ROOT
 
-TEXTS = [path.read_text() for path in (ROOT / ".github/workflows").glob("*.yaml")]
-SCRIPTS = set(re.findall(r"(?<![\w/])hack/(?!lib/)[\w/.-]+\w", "\n".join(TEXTS)))
-PINNED = re.compile(r"[\w/]+:[\w.-]+@sha256:[0-9a-f]{64}")
+WORKFLOWS = "\n".join(file.read_text() for file in (ROOT / ".github/workflows").glob("*.yaml"))
+SCRIPTS = set(re.findall(r"(?<![\w/])hack/(?!lib/)[\w/.-]+\w", WORKFLOWS))
+
+
+def found_in(path: str, pattern: str) -> list[str]:
+    """What the group of the pattern matches in a file of the repository."""
+    text = (ROOT / path).read_text()
+    return re.findall(pattern, text, re.MULTILINE)
 
 
 def test_every_script_of_a_workflow_can_be_run() -> None:
     assert {"hack/test", "hack/flaky", "hack/e2e-installed", "hack/kind-up"} <= SCRIPTS
-    assert not [name for name in SCRIPTS if not os.access(ROOT / name, os.X_OK)]
+    for name in SCRIPTS:
+        assert os.access(ROOT / name, os.X_OK), name
 
 
 def test_the_workflows_run_every_lane() -> None:
-    (lanes,) = re.findall(r"^all_lanes=\((.*?)\)", (ROOT / "hack/test").read_text(), re.MULTILINE)
-    words = set(re.findall(r"\w+", "\n".join(TEXTS)))
+    (lanes,) = found_in("hack/test", r"^all_lanes=\((.*?)\)")
+    words = set(re.findall(r"\w+", WORKFLOWS))
     assert set(lanes.split()) <= words
 
 
 def test_images_are_pinned_by_digest() -> None:
-    images = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    images += re.findall(
-        r"^busybox_image=(.*)", (ROOT / "hack/lib/kind.sh").read_text(), re.MULTILINE
-    )
-    images += re.findall(r"\bnode: (kindest\S+)", "\n".join(TEXTS))
+    images = [
+        *found_in("Dockerfile", r"^FROM (\S+)"),
+        *found_in("hack/lib/kind.sh", r"^busybox_image=(.*)"),
+        *re.findall(r"\bnode: (kindest\S+)", WORKFLOWS),
+    ]
     assert len(images) == 5
-    assert not [image for image in images if not PINNED.fullmatch(image)]
+    for image in images:
+        assert re.fullmatch(r"[\w/]+:[\w.-]+@sha256:[0-9a-f]{64}", image)
