@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(900)
 def run(*command: str | Path, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     return subprocess.run(
-        [str(each) for each in command],
+        list(map(str, command)),
         capture_output=True,
         text=True,
         timeout=600,
@@ -39,20 +39,22 @@ def ran(*command: str | Path) -> str:
 
 def pythons() -> list[str]:
     """The oldest and the newest Python of this machine that the project supports."""
-    found = dict[tuple[int, int], str]()
-    for each in [
+    code = "import sys, venv, ensurepip; print(sys.version_info[1])"
+    by_minor = dict[int, str]()
+    for name in [
         sys.executable,
         *map(str, PYENV),
         *(f"python3.{minor}" for minor in range(11, 16)),
     ]:
-        program = shutil.which(each)
-        code = "import sys, venv, ensurepip; print(*sys.version_info[:2])"
-        done = run(program, "-c", code) if program else None
-        if done is not None and done.returncode == 0:
-            major, minor = map(int, done.stdout.split())
-            found.setdefault((major, minor), str(program))
-    supported = sorted(each for each in found if each >= (3, 11))
-    return [found[each] for each in sorted({supported[0], supported[-1]})]
+        program = shutil.which(name)
+        if program is None:
+            continue
+        done = run(program, "-c", code)
+        if done.returncode == 0 and int(done.stdout) >= 11:
+            by_minor.setdefault(int(done.stdout), program)
+    oldest = min(by_minor)
+    newest = max(by_minor)
+    return [by_minor[minor] for minor in sorted({oldest, newest})]
 
 
 def install(environment: Path, pins: str, *packages: str | Path) -> None:
@@ -75,17 +77,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_file_of_a_release_is_made(files: Path) -> None:
-    names = {each.name.replace(VERSION, "V") for each in files.iterdir()}
-    plugins = {each for each in names if each.startswith("kubectl-kruise_probe-")}
+    names = {file.name.replace(VERSION, "V") for file in files.iterdir()}
+    plugins = {name for name in names if name.startswith("kubectl-kruise_probe-")}
 
     assert len(plugins) == 1
-    playground = {
-        "kruise_probe_playground-V-py3-none-any.whl",
-        "kruise_probe_playground-V.tar.gz",
-    }
-    assert names - plugins - playground == {
+    assert names - plugins == {
         "kruise_probe-V-py3-none-any.whl",
         "kruise_probe-V.tar.gz",
+        "kruise_probe_playground-V-py3-none-any.whl",
+        "kruise_probe_playground-V.tar.gz",
         "kruise-probe-chart-V.tgz",
         "kruise-probe-V.cdx.json",
         "kruise-probe.yaml",
@@ -99,19 +99,24 @@ def test_every_file_of_a_release_is_made(files: Path) -> None:
 def test_a_wheel_contains_one_package(files: Path) -> None:
     for wheel in files.glob("*.whl"):
         package = wheel.name.partition("-")[0]
-        tops = {each.partition("/")[0] for each in zipfile.ZipFile(wheel).namelist()}
+        names = zipfile.ZipFile(wheel).namelist()
+        tops = {name.partition("/")[0] for name in names}
         assert tops == {package, f"{package}-{VERSION}.dist-info"}
 
 
 def test_the_bill_of_materials_lists_what_the_wheels_require(files: Path) -> None:
     bill = json.loads((files / f"kruise-probe-{VERSION}.cdx.json").read_text())
-    versions = {each["name"]: each["version"] for each in bill["components"]}
-    (own,) = (each for each in bill["dependencies"] if each["ref"].startswith("kruise-probe=="))
+    versions = {component["name"]: component["version"] for component in bill["components"]}
+    (own,) = (
+        dependency
+        for dependency in bill["dependencies"]
+        if dependency["ref"].startswith("kruise-probe==")
+    )
 
     assert versions["kruise-probe"] == versions["kruise-probe-playground"] == VERSION
     assert {"click", "msgspec"} <= versions.keys()
-    assert not versions.keys() & {"pip", "hatchling", "pytest"}
-    assert any(each.startswith("msgspec==") for each in own["dependsOn"])
+    assert versions.keys().isdisjoint({"pip", "hatchling", "pytest"})
+    assert any(ref.startswith("msgspec==") for ref in own["dependsOn"])
 
 
 @pytest.mark.parametrize("python", pythons())
@@ -123,22 +128,24 @@ def test_the_wheels_run_in_an_empty_environment(files: Path, tmp_path: Path, pyt
     assert f"kruise-probe {VERSION} " in ran(command, "--version")
     assert "manager" in ran(command, "--help")
     assert ran(command, "manifests") == (files / "install.yaml").read_text()
-    assert json.loads(
-        ran(command, "playground", "--check", "--check-timeout=120s").splitlines()[-1]
-    )
+    *_, report = ran(command, "playground", "--check", "--check-timeout=120s").splitlines()
+    assert json.loads(report)
 
 
 def test_the_kubectl_plugin_runs_without_an_installation(files: Path, tmp_path: Path) -> None:
     (archive,) = files.glob("kubectl-kruise_probe-*.tar.gz")
-    (tmp_path / "store").mkdir()
-    ran("tar", "-xzf", archive, "-C", tmp_path / "store")
+    store = tmp_path / "store"
+    store.mkdir()
+    ran("tar", "-xzf", archive, "-C", store)
     plugin = tmp_path / "kubectl-kruise_probe"
-    plugin.symlink_to(tmp_path / "store/kubectl-kruise_probe")  # as krew does
-    path = f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"
+    plugin.symlink_to(store / "kubectl-kruise_probe")  # as krew does
 
-    assert f"kruise-probe {VERSION} " in run(plugin, "--version", path=path).stdout
-    assert "PodProbeMarker" in run(plugin, "manifests", "--crds-only", path=path).stdout
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return run(plugin, *arguments, path=f"{sys.base_prefix}/bin:/usr/bin:/bin")
+
+    assert f"kruise-probe {VERSION} " in call("--version").stdout
+    assert "PodProbeMarker" in call("manifests", "--crds-only").stdout
     config = kubeconfig(tmp_path / "config", cluster={"server": "http://127.0.0.1:1"}, user={})
-    done = run(plugin, "status", "--kubeconfig", config, path=path)
+    done = call("status", "--kubeconfig", config)
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr

@@ -19,7 +19,7 @@ from kruise_probe.inspection.link import address_of
 
 DOCS = ROOT / "docs"
 PREFIX = "/kruise-probe"  # as on GitHub Pages
-PAGES = [str(each.relative_to(DOCS).with_suffix("")) for each in sorted(DOCS.rglob("*.md"))]
+PAGES = [str(file.relative_to(DOCS).with_suffix("")) for file in sorted(DOCS.rglob("*.md"))]
 WIDTHS = (390, 768, 1280, 1440, 1920)
 DESKTOP = 1280
 VERSIONS = ("0.2.0", "0.1.0", "dev")
@@ -27,29 +27,29 @@ VERSIONS = ("0.2.0", "0.1.0", "dev")
 TOO_WIDE = """
 (() => {
   const width = document.documentElement.clientWidth;
-  const scrolls = each => each && (["auto", "scroll"].includes(getComputedStyle(each).overflowX) || scrolls(each.parentElement));
+  const scrolls = element => element && (["auto", "scroll"].includes(getComputedStyle(element).overflowX) || scrolls(element.parentElement));
   const wide = [...document.querySelectorAll("article table, article pre, article img, article p, article li")]
-    .filter(each => each.getBoundingClientRect().right > width + 1 && !scrolls(each.parentElement) && !scrolls(each));
+    .filter(element => element.getBoundingClientRect().right > width + 1 && !scrolls(element.parentElement) && !scrolls(element));
   const all = document.documentElement.scrollWidth;
-  return [...(all > width ? [`the page: ${all} px`] : []), ...wide.map(each => `${each.tagName}: ${each.innerText.slice(0, 60)}`)];
+  return [...(all > width ? [`the page: ${all} px`] : []), ...wide.map(element => `${element.tagName}: ${element.innerText.slice(0, 60)}`)];
 })()
 """
 # A cell with one or two letters in each line cannot be read.
 NARROW_CELLS = """
 [...document.querySelectorAll("article td")]
-  .filter(each => each.innerText.length > 20 && each.getBoundingClientRect().width < 90 && each.getBoundingClientRect().height > 150)
-  .map(each => each.innerText.slice(0, 60))
+  .filter(element => element.innerText.length > 20 && element.getBoundingClientRect().width < 90 && element.getBoundingClientRect().height > 150)
+  .map(element => element.innerText.slice(0, 60))
 """
 # No cell, no table, no diagram and no entry of the contents hides its end.
 CUT = """
 [...document.querySelectorAll("article :is(td, th, .md-typeset__scrollwrap, pre:not(:has(.gp)) code), .md-ellipsis")]
-  .filter(each => each.scrollWidth > each.clientWidth + 1)
-  .filter(each => !each.matches("code") || /[─│┌▶]/.test(each.innerText))
-  .map(each => each.innerText.slice(0, 60))
+  .filter(element => element.scrollWidth > element.clientWidth + 1)
+  .filter(element => !element.matches("code") || /[─│┌▶]/.test(element.innerText))
+  .map(element => element.innerText.slice(0, 60))
 """
 # The search is an application of its own, below a shadow root.
-SEARCH = """(selector => [...document.querySelectorAll("*")].filter(each => each.shadowRoot)
-  .flatMap(each => [...each.shadowRoot.querySelectorAll(selector)]))"""
+SEARCH = """(selector => [...document.querySelectorAll("*")].filter(element => element.shadowRoot)
+  .flatMap(element => [...element.shadowRoot.querySelectorAll(selector)]))"""
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -65,6 +65,9 @@ class Site(NamedTuple):
     def page(self, name: str) -> str:
         return f"{self.url}/dev/{name}.html"
 
+    def has(self, path: str) -> bool:
+        return (self.folder / path.removeprefix(f"{PREFIX}/")).is_file()
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -74,9 +77,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(folder: Path) -> AsyncIterator[Site]:
     for version in VERSIONS:
-        built = await run(
-            f"{ROOT}/hack/docs {folder} {version}", kubeconfig=folder / "none", folder=folder
-        )
+        command = f"{ROOT}/hack/docs {folder} {version}"
+        built = await run(command, kubeconfig=folder / "none", folder=folder)
         assert built.code == 0, built.out + built.err
 
     async def serve(request: web.Request) -> web.FileResponse:
@@ -104,9 +106,8 @@ async def site(folder: Path) -> AsyncIterator[Site]:
 async def test_a_page_fits_each_width_without_errors(site: Site, name: str) -> None:
     for width in WIDTHS:
         await site.browser.open(site.page(name), width)
-        assert await site.browser.evaluate(TOO_WIDE) == [], width
-        assert await site.browser.evaluate(NARROW_CELLS) == [], width
-        assert await site.browser.evaluate(CUT) == [], width
+        for defects in (TOO_WIDE, NARROW_CELLS, CUT):
+            assert await site.browser.evaluate(defects) == [], width
         assert site.browser.problems == [], width
 
 
@@ -115,14 +116,15 @@ async def test_the_page_of_a_wrong_address_has_its_style_a_search_and_three_link
 ) -> None:
     wrong = site.page("no/such/page")
     await site.browser.open(wrong, DESKTOP)
-    assert [each for each in site.browser.problems if wrong not in each] == []
+    assert all(wrong in problem for problem in site.browser.problems)
     header = "getComputedStyle(document.querySelector('.md-header')).position"
     assert await site.browser.evaluate(header) == "sticky"
     links = await site.browser.evaluate(
         "[...document.querySelectorAll('article li a')].map(link => link.pathname)"
     )
     assert len(links) == 3
-    assert all((site.folder / link.removeprefix(PREFIX + "/")).is_file() for link in links)
+    for link in links:
+        assert site.has(link)
     await site.browser.evaluate("document.querySelector('article button').click()")
     await site.browser.until(f"{SEARCH}('input').length")
 
@@ -154,7 +156,7 @@ async def test_every_link_within_the_site_leads_to_a_page_and_an_anchor(
     links = re.findall(r'<a [^>]*?href="([^"]*)"', (site.folder / page[1:]).read_text())
     assert len(links) > 10
     broken = []
-    for link in {html.unescape(each) for each in links}:
+    for link in set(map(html.unescape, links)):
         path, anchor = urldefrag(urljoin(page, link))
         if urlsplit(path).netloc:
             continue
@@ -189,9 +191,9 @@ async def test_a_page_has_copy_buttons_an_edit_link_a_picture_and_versions_relea
     picture = "document.querySelector('meta[property=\"og:image\"]').content"
     path = urlsplit(await site.browser.evaluate(picture)).path
     assert path.endswith(".png")
-    assert (site.folder / path.removeprefix(f"{PREFIX}/")).is_file()
+    assert site.has(path)
     menu = (
-        "[...document.querySelectorAll('.md-version__link')].map(each => each.textContent.trim())"
+        "[...document.querySelectorAll('.md-version__link')].map(link => link.textContent.trim())"
     )
     versions = await site.browser.until(f"(x => x.length && x)({menu})")
     assert versions == list(VERSIONS)

@@ -19,9 +19,9 @@ go_on = threading.Event()
 asyncio.run(main())
 """
 AND_IT_ENDS_LATER = """
-(thread,) = [each for each in threading.enumerate() if each.daemon]
+(daemon,) = [thread for thread in threading.enumerate() if thread.daemon]
 go_on.set()
-thread.join()
+daemon.join()
 """
 
 

@@ -4,6 +4,7 @@ A new field fails here until it has a row in test/data/fields.yaml with two vali
 what the manager writes, the hash and the attempt, or is listed with the reason why not.
 """
 
+import json
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 from crd_schemas import definitions, schema_of
-from support.builders import container_wire, marker, pod
+from support.builders import container_wire, marker, marker_wire, pod
 from support.fields import MARKS, ROWS, put
 from support.linting import lint_text
 from support.wire import Json
@@ -51,10 +52,8 @@ def leaves(shape: Shape, path: str = "") -> Iterator[str]:
 
 def test_every_field_has_a_row_here() -> None:
     assert sorted(leaves(shape_of(PodContainerProbe))) == sorted(ROWS)
-    assert all(
-        name in ROWS or name in ("probe", "extract", "successWhen", "exclusive")
-        for name in (each.name for each in shape_of(ContainerProbe).properties.values())
-    )
+    for field in shape_of(ContainerProbe).properties.values():
+        assert field.name in {*ROWS, "probe", "extract", "successWhen", "exclusive"}
 
 
 def written(path: str, value: object) -> Json:
@@ -65,8 +64,10 @@ def written(path: str, value: object) -> Json:
     return found
 
 
-def schema_at(schema: Json, path: str) -> Json:
-    for step in path.split("."):
+def field_of(crd: Json, path: str) -> Json:
+    """The schema of a field of the spec."""
+    schema: Json = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for step in ("spec", *path.split(".")):
         name = step.removesuffix("[]")
         schema = schema["properties"][name]
         if name != step:
@@ -83,64 +84,52 @@ def entry(wire: Json) -> ContainerProbe:
     return msgspec.convert(wire, PodContainerProbe).entry("m")
 
 
-def compiled_fields(wire: Json) -> list[object]:
+def compiled_fields(wire: Json) -> dict[str, object]:
     """What the manager keeps of a probe."""
     (probe,) = compile_marker(marker(probes=[wire])).probes
-    return [
-        value for name, value in zip(probe._fields, probe, strict=True) if name != "entry_bytes"
-    ]
+    fields = probe._asdict()
+    del fields["entry_bytes"]
+    return fields
 
 
 @pytest.mark.parametrize("path", ROWS)
 def test_every_field_changes_the_hash_or_is_listed_with_a_reason(path: str) -> None:
     before, after = map(entry, both(path))
     row = ROWS[path]
-    assert (before.hash == after.hash) == ("no-attempt" in row or row.get("no-entry") == MARKS)
+    unchanged = "no-attempt" in row or row.get("no-entry") == MARKS
+    assert (before.hash == after.hash) == unchanged
 
 
 @pytest.mark.parametrize("path", ROWS)
 def test_every_field_is_in_the_crds_the_reference_and_lint(path: str) -> None:
-    spec = marker_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    assert schema_at(spec, f"probes[].{path}")["description"]
+    assert field_of(marker_crd(), f"probes[].{path}")["description"]
     assert f"`spec.probes[].{path}`" in REFERENCE
-    if (
-        "no-entry" not in ROWS[path]
-    ):  # What is in `probe` and in fields like it has an open schema there.
-        nodes = node_pod_probe_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    if "no-entry" not in ROWS[path]:
+        # What is in `probe` and in fields like it has an open schema in a NodePodProbe.
         field = path.partition(".")[0]
-        assert schema_at(nodes["properties"]["spec"], f"podProbes[].probes[].{field}")
+        assert field_of(node_pod_probe_crd(), f"podProbes[].probes[].{field}")
     for wire in both(path):
-        text = msgspec.json.encode(marker_document(wire)).decode()
+        text = json.dumps(marker_wire(probes=[wire]))
         rules = {finding.rule for finding in lint_text(text).findings}
         assert rules.isdisjoint({findings.Rule.UNKNOWN_FIELD, findings.Rule.WRONG_TYPE})
 
 
-def marker_document(probe: Json) -> Json:
-    spec = {"selector": {"matchLabels": {"app": "web"}}, "probes": [probe]}
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": "m"},
-        "spec": spec,
-    }
-
-
-@pytest.mark.parametrize("path", [path for path in ROWS if "no-entry" not in ROWS[path]])
+@pytest.mark.parametrize("path", [path for path, row in ROWS.items() if "no-entry" not in row])
 def test_every_field_of_an_entry_reaches_the_nodes(path: str) -> None:
-    containers = [container_wire("main"), container_wire("side")]
-    planned = [
-        probes_of_marker(
-            compile_marker(marker(probes=[wire])),
-            pod(containers=containers).containers,
-            frozenset(),
-        )
-        for wire in both(path)
-    ]
-    assert all(planned)
-    assert planned[0] != planned[1]
+    containers = pod(containers=[container_wire("main"), container_wire("side")]).containers
+    planned = []
+    for wire in both(path):
+        compiled = compile_marker(marker(probes=[wire]))
+        planned.append(probes_of_marker(compiled, containers, frozenset()))
+    before, after = planned
+    assert before
+    assert after
+    assert before != after
 
 
-@pytest.mark.parametrize("path", [path for path in ROWS if ROWS[path].get("no-entry") == MARKS])
+@pytest.mark.parametrize(
+    "path", [path for path, row in ROWS.items() if row.get("no-entry") == MARKS]
+)
 def test_every_field_about_marks_reaches_the_manager(path: str) -> None:
     before, after = both(path)
     assert compiled_fields(before) != compiled_fields(after)
@@ -179,9 +168,15 @@ async def calls_of(tried: ContainerProbe) -> list[object]:
         return Recorder(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 
     with Recorder() as commands:
-        prober = prober_for(tried, commands=commands, user_agent="test", open_socket=open_socket)
+        prober = prober_for(
+            tried,
+            commands=commands,
+            user_agent="test",
+            open_socket=open_socket,
+        )
+        target = Target("10.0.0.1", tried.container_name)
         try:
-            Recorder.calls.append(await prober.run(Target("10.0.0.1", tried.container_name)))
+            Recorder.calls.append(await prober.run(target))
         except CouldNotProbe as error:
             Recorder.calls.append(str(error))
     return list(Recorder.calls)
@@ -197,8 +192,8 @@ async def test_every_field_in_the_hash_changes_the_attempt(path: str) -> None:
 
 
 def test_the_crds_are_those_of_the_declarations() -> None:
-    stale = [path.name for path, text in definitions() if path.read_text() != text]
-    assert stale == [], "run hack/gen_config.py"
+    for path, text in definitions():
+        assert path.read_text() == text, f"{path.name} is stale; run hack/gen_config.py"
 
 
 def test_a_rule_that_reads_an_open_field_is_refused() -> None:
