@@ -30,10 +30,12 @@ def pytest_runtest_makereport(
     """Whatever says that it cannot run here has failed in CI. A failure shows the ends of the logs of `product`."""
     report = yield
     if report.failed:
-        for name, log in (getattr(item, "funcargs", {}).get("product") or {}).items():
-            end = "\n".join(log.read_text(errors="replace").splitlines()[-60:])
-            report.sections.append((f"log of {name}", end))
-    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI") == "true":
+        logs = getattr(item, "funcargs", {}).get("product") or {}
+        for name, log in logs.items():
+            lines = log.read_text(errors="replace").splitlines()
+            report.sections.append((f"log of {name}", "\n".join(lines[-60:])))
+    is_skip = report.skipped and not hasattr(report, "wasxfail")
+    if is_skip and os.environ.get("CI") == "true":
         assert isinstance(report.longrepr, tuple), "a skip has a file, a line and a reason"
         _, _, reason = report.longrepr
         report.outcome = "failed"

@@ -11,11 +11,6 @@ IDLE_CYCLES = 2
 """Of the loop before virtual time moves: `looptime` has 42, which took two fifths of the time of this lane."""
 
 
-def pytest_sessionstart() -> None:
-    """Set no loop: otherwise `get_event_loop`, which looptime calls for each test, creates one that is never closed."""
-    asyncio.set_event_loop(None)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Turns `looptime` on and adds the leak check, for asynchronous tests of this folder only."""
     for item in items:

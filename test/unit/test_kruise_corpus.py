@@ -76,6 +76,11 @@ def taken_over(npp: str, *pods: str) -> FakeApi:
     return api
 
 
+async def run_manager(api: FakeApi, seconds: float = 4) -> None:
+    async with running_manager(api):
+        await settle(seconds)
+
+
 def stored_pod(api: FakeApi, name: str) -> Json:
     return api.read(PODS, name, "games")
 
@@ -98,8 +103,7 @@ async def test_our_manager_asks_what_kruises_asked_and_leaves_pods_as_they_are(
 ) -> None:
     """It writes the owner reference, once, with the spec that it would have planned itself; its next run: nothing."""
     api = taken_over(npp, *pods)
-    async with running_manager(api):
-        await settle(70)
+    await run_manager(api, 70)
     ours = by_name(stored_report(api)["spec"]["podProbes"])
     theirs = by_name(written(npp)["spec"]["podProbes"])
     for entry in (*ours.values(), *theirs.values()):
@@ -109,8 +113,7 @@ async def test_our_manager_asks_what_kruises_asked_and_leaves_pods_as_they_are(
     assert api.count("NodePodProbe") == {"NodePodProbe": 1}
 
     before = len(api.writes)
-    async with running_manager(api):
-        await settle(70)
+    await run_manager(api, 70)
     assert api.count(since=before) == {}
 
 
@@ -119,8 +122,7 @@ async def test_results_of_kruises_daemon_reach_pods_as_kruises_manager_would_sho
     api = taken_over("report-answered", "pod-asked", "pod-without-address")
     address = {"podIP": "127.1.0.2"}
     api.edit(PODS, "web-1", {"status": address}, namespace="games")
-    async with running_manager(api):
-        await settle()
+    await run_manager(api)
 
     for theirs in ("pod-succeeded", "pod-failed"):
         shown = written(theirs)
@@ -134,8 +136,7 @@ async def test_results_of_kruises_daemon_reach_pods_as_kruises_manager_would_sho
 async def test_unknown_that_kruise_showed_as_false_is_told_as_unknown_once() -> None:
     """That is a difference on purpose, see docs/differences.md; marks stay."""
     api = taken_over("report-begun", "pod-begun", "pod-failed")
-    async with running_manager(api):
-        await settle()
+    await run_manager(api)
 
     pod = stored_pod(api, "web-0")
     assert conditions(pod)["game.kruise.io/idle"]["status"] == "Unknown"
@@ -152,8 +153,7 @@ async def test_what_kruises_daemon_has_left_over_changes_nothing() -> None:
         wire = written(npp)
         wire["metadata"] |= {"uid": "uid-npp", "resourceVersion": "1", "generation": 1}
         api.put(NODE_POD_PROBES, wire)
-        async with running_manager(api):
-            await settle()
+        await run_manager(api)
 
         assert api.count("Pod") == {}, npp
         assert stored_report(api)["spec"] == {}, npp

@@ -26,7 +26,7 @@ def page(*items: Any, token: str = "") -> Act:
 
 @asynccontextmanager
 async def reader_of(script: list[Act]) -> AsyncIterator[Reader]:
-    """A reader of a server that answers so."""
+    """A reader of a server that runs the script."""
     async with (
         ScriptedHttpServer(script).running() as server,
         client_of(ClusterConfig(server=server.url)) as client,

@@ -39,7 +39,7 @@ def contexts(there: Snapshot) -> list[ProbeContext]:
 
 
 def entry(marker: Json, pod: SeenPod) -> ContainerProbe | Link:
-    """What blocks the first probe, or the probe as `try` runs it."""
+    """The link that blocks the first probe, or the probe as `try` runs it."""
     first, *_ = contexts(cluster(marker, pod))
     names = frozenset(container.name for container in pod.containers)
     return blocking_link(first) or first.planned(names)

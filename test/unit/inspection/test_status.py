@@ -12,7 +12,8 @@ from kruise_probe.api.probe import Probe
 from kruise_probe.cli.tables import status_lines
 from kruise_probe.cli.terminal import Terminal
 from kruise_probe.hints.commands import handler_text
-from kruise_probe.inspection.explanation import explanation
+from kruise_probe.inspection.explanation import TraceView, explanation
+from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import MarkerView, ProblemView, ResultView, StatusView
@@ -37,6 +38,13 @@ def only_result(there: Snapshot) -> ResultView:
 def only_problem(there: Snapshot) -> ProblemView:
     (problem,) = only(there).problems
     return problem
+
+
+def trace_of(there: Snapshot, pod: SeenPod) -> TraceView:
+    """What `explain` shows of the probe of a pod."""
+    (matching,) = explanation(there, pod, []).matching
+    (trace,) = matching.probes
+    return trace
 
 
 @cases("states counted", **TABLE["counts"])
@@ -101,9 +109,8 @@ def test_paused_probe_shows_its_last_result_and_how_to_resume(
     assert problem.pod == pod
     assert problem.message.startswith(begins)
     assert "kruise-probe.io/paused-" in problem.remedy
-    explained = explanation(there, there.pods[0], [])
-    assert explained.summary == "0 of 1 probes work, 1 paused"
-    assert explained.matching[0].probes[0].result == result
+    assert explanation(there, there.pods[0], []).summary == "0 of 1 probes work, 1 paused"
+    assert trace_of(there, there.pods[0]).result == result
 
 
 @cases(
@@ -261,7 +268,7 @@ def test_a_role_has_one_line_with_its_holder_and_the_pods_that_are_held_off() ->
     assert role.held_off == ["web-0", "web-2"]
     text = "\n".join(status_lines(view, Terminal(width=200), wide=False))
     assert "role=primary  web-1 (since 30s)  held off: web-0, web-2\n" in text
-    traces = [explanation(there, pod, []).matching[0].probes[0] for pod in there.pods]
+    traces = [trace_of(there, pod) for pod in there.pods]
     assert [trace.links[-1].text for trace in traces] == [
         "pod web-1 holds the role role=primary",
         "role=primary",
@@ -278,7 +285,7 @@ def test_handler_text_is_one_line_that_can_be_copied(probe: Json, text: str) -> 
 def test_result_that_the_manager_is_about_to_write_is_no_problem() -> None:
     """A probe that changes often would be reported, and its pod moved, all the time."""
     there = snapshot(states=[state_wire(state="Failed", moved="2026-01-01T00:01:28Z")])
-    (trace,) = explanation(there, there.pods[0], []).matching[0].probes
+    trace = trace_of(there, there.pods[0])
     assert trace.reason == "ResultNew"
     assert trace.links[-1].text.endswith("The manager has not written this result yet (2 s)")
     assert only(there).problems == []

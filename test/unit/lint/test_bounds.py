@@ -29,7 +29,7 @@ HEAD = "apiVersion: apps.kruise.io/v1alpha1\nkind: PodProbeMarker\nmetadata: {na
 
 
 def many(text: str, count: int = 400, *, app: str, condition: str) -> str:
-    """So many objects; `%d` is the number of each."""
+    """A stream of `count` objects; `%d` is the number of the object."""
     text = text.replace("APP", app).replace("CONDITION", condition)
     return "---".join(text.replace("%d", str(number)) for number in range(count))
 

@@ -40,7 +40,7 @@ def malformed(text: str) -> Finding:
 
 
 def aliases(depth: int, *, times: int) -> str:
-    """Lists that contain the list of the line before, so many times."""
+    """Lists, each of which contains the list before it `times` times."""
     lines = ["a0: &a0 [1]\n"]
     for number in range(1, depth):
         items = ", ".join([f"*a{number - 1}"] * times)

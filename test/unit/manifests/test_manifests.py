@@ -11,22 +11,20 @@ from kruise_probe.manifests import objects_in
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
 from kruise_probe.manifests.install import Install, default_install, webhook
 
-Rights = set[tuple[str, str]]
+READ = "get list watch"
 
 
 def of_kind(objects: list[Json], *kinds: str) -> list[Json]:
     return [found for found in objects if found["kind"] in kinds]
 
 
-def rights(role: Json) -> Rights:
-    found = Rights()
+def rights(role: Json) -> dict[str, str]:
+    """The verbs of each resource, sorted."""
+    verbs: dict[str, set[str]] = {}
     for rule in role["rules"]:
-        found |= set(product(rule["verbs"], rule["resources"]))
-    return found
-
-
-def verbs(resource: str, *names: str) -> Rights:
-    return {(name, resource) for name in names}
+        for resource in rule["resources"]:
+            verbs.setdefault(resource, set()).update(rule["verbs"])
+    return {resource: " ".join(sorted(allowed)) for resource, allowed in verbs.items()}
 
 
 def test_the_manager_has_exactly_these_rules_and_none_on_secrets() -> None:
@@ -34,47 +32,44 @@ def test_the_manager_has_exactly_these_rules_and_none_on_secrets() -> None:
     (cluster_role,) = of_kind(objects, "ClusterRole")
     (role,) = of_kind(objects, "Role")
 
-    assert rights(cluster_role) == (
-        verbs("pods", "get", "list", "watch")
-        | verbs("nodes", "get", "list", "watch")
-        | verbs("pods/status", "patch")
-        | verbs("events", "create", "patch")
-        | verbs("podprobemarkers", "get", "list", "watch", "patch")
-        | verbs("podprobemarkers/status", "patch")
-        | verbs("nodepodprobes", "get", "list", "watch", "create", "patch", "delete")
-        | verbs("customresourcedefinitions", "get")
-    )
-    assert rights(role) == verbs("leases", "get", "list", "watch", "create", "patch")
+    assert rights(cluster_role) == {
+        "pods": READ,
+        "nodes": READ,
+        "pods/status": "patch",
+        "events": "create patch",
+        "podprobemarkers": "get list patch watch",
+        "podprobemarkers/status": "patch",
+        "nodepodprobes": "create delete get list patch watch",
+        "customresourcedefinitions": "get",
+    }
+    assert rights(role) == {"leases": "create get list patch watch"}
 
 
 def test_own_node_reads_replace_the_rules_that_read_all_nodes() -> None:
     documents = default_install(Install(own_node_reads=True))
-    roles = of_kind(documents, "ClusterRole")
-    first, second = [role for role in roles if "kruise-probe-daemon" in role["metadata"]["name"]]
-    (added,) = [
-        role for role in roles if role["metadata"]["name"] == "kruise-probe-manager-own-reads"
-    ]
-    on = (f"impersonate-on:associated-node:{verb}" for verb in ("get", "list", "watch"))
+    roles = {role["metadata"]["name"]: role for role in of_kind(documents, "ClusterRole")}
+    of_daemon = [rights(role) for name, role in roles.items() if "kruise-probe-daemon" in name]
+    on = "impersonate-on:associated-node"
 
-    assert rights(first) == verbs("events", "create", "patch")
-    assert rights(second) == (
-        verbs("nodes", "impersonate:associated-node")
-        | verbs("nodepodprobes", *on)
-        | verbs("nodepodprobes/status", "update")
-    )
-    assert rights(added) == (
-        verbs("clusterroles", "list", "watch", "create")
-        | verbs("clusterrolebindings", "list", "watch", "create")
-    )
+    assert of_daemon == [
+        {"events": "create patch"},
+        {
+            "nodes": "impersonate:associated-node",
+            "nodepodprobes": f"{on}:get {on}:list {on}:watch",
+            "nodepodprobes/status": "update",
+        },
+    ]
+    assert rights(roles["kruise-probe-manager-own-reads"]) == {
+        "clusterroles": "create list watch",
+        "clusterrolebindings": "create list watch",
+    }
 
 
 def test_metrics_secure_adds_two_rules_and_a_role_for_readers() -> None:
     auth, binding, reader = objects_in("metrics_rbac", "kruise-system")
 
     assert auth["kind"] == "ClusterRole"
-    assert rights(auth) == (
-        verbs("tokenreviews", "create") | verbs("subjectaccessreviews", "create")
-    )
+    assert rights(auth) == {"tokenreviews": "create", "subjectaccessreviews": "create"}
     assert binding["roleRef"]["name"] == auth["metadata"]["name"]
     subjects = [subject["name"] for subject in binding["subjects"]]
     assert subjects == ["kruise-probe-manager", "kruise-probe-daemon"]
