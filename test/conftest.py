@@ -13,7 +13,7 @@ from support.leaks import freeze_imports, no_leaks
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
-# Ignored in what a shell has started with `&`; programs under test would inherit that.
+# A shell ignores SIGINT in what it starts with `&`; programs under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -27,7 +27,7 @@ def pytest_sessionstart() -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Whatever says that it cannot run here has failed in CI. A failure shows the ends of the logs of `product`."""
+    """In CI, a skipped test is a failure. A failure shows the ends of the logs of `product`."""
     report = yield
     if report.failed:
         logs = getattr(item, "funcargs", {}).get("product") or {}
@@ -72,6 +72,6 @@ def no_leaks_of_test(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def no_leaks_of_module() -> Iterator[None]:
-    """For fixtures that a module's tests share; its last test fails."""
+    """Checks fixtures that the tests of a module share; a leak fails the last test of the module."""
     with no_leaks():
         yield

@@ -1,4 +1,4 @@
-"""`hack/release --dry-run` makes every file of a release, and what it makes can be installed and run."""
+"""`hack/release --dry-run` makes every file of a release; the wheels and the plugin can be installed and run."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def pythons() -> list[str]:
 
 
 def install(environment: Path, pins: str, *packages: str | Path) -> None:
-    """Install packages at the pinned versions; without hashes, as pip would want those of our own wheels too."""
+    """Install packages at the pinned versions, without hashes: pip would also require hashes of our own wheels."""
     pattern = r"^[a-z][^ =]*==[^ \\]*(?: ;[^\\]*)?"
     found = re.findall(pattern, (ROOT / pins).read_text(), re.MULTILINE)
     versions = environment / f"versions-of-{Path(pins).name}"

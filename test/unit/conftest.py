@@ -8,7 +8,7 @@ import pytest
 
 HERE = Path(__file__).parent
 IDLE_CYCLES = 2
-"""Of the loop before virtual time moves: `looptime` has 42, which took two fifths of the time of this lane."""
+"""Idle cycles of the loop before virtual time moves; with looptime's default of 42, the lane takes two thirds longer."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Nothing is forgotten: every field of a probe, of its handlers and of its policies reaches whatever reads it.
+"""Every field of a probe, of its handlers and of its policies reaches all code that must read it.
 
 A new field fails here until it has a row in test/data/fields.yaml with two valid values, and until it is in both CRDs, the reference and lint, changes
 what the manager writes, the hash and the attempt, or is listed with the reason why not.
@@ -105,7 +105,7 @@ def test_every_field_is_in_the_crds_the_reference_and_lint(path: str) -> None:
     assert field_of(marker_crd(), f"probes[].{path}")["description"]
     assert f"`spec.probes[].{path}`" in REFERENCE
     if "no-entry" not in ROWS[path]:
-        # What is in `probe` and in fields like it has an open schema in a NodePodProbe.
+        # In a NodePodProbe, `probe` and similar fields have an open schema, so their inner fields are not in it.
         field = path.partition(".")[0]
         assert field_of(node_pod_probe_crd(), f"podProbes[].probes[].{field}")
     for wire in both(path):
@@ -161,7 +161,7 @@ class Recorder(socket.socket):
 
 
 async def calls_of(tried: ContainerProbe) -> list[object]:
-    """What one attempt sends, and with what its prober was made beside its action."""
+    """What one attempt sends, and its result."""
     Recorder.calls.clear()
 
     def open_socket(_: HostPort) -> socket.socket:

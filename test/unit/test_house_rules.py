@@ -1,4 +1,4 @@
-"""Rules of this house that no linter knows."""
+"""Rules of this project that no linter checks."""
 
 from support.cases import cases
 from support.pages import ROOT

@@ -1,4 +1,4 @@
-"""The image that Docker makes and the one that hack/image makes: who runs in it, and from where its packages come."""
+"""The images that Docker and hack/image build: their user, and the source of their packages."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Objects as Kruise's halves write them: either of ours goes on where the other left off."""
+"""Objects as Kruise's manager, daemon and webhook write them: our manager and daemon continue from them."""
 
 import asyncio
 import json
@@ -45,14 +45,14 @@ def by_name(items: list[Json]) -> dict[str, Json]:
     return {item["name"]: item for item in items}
 
 
-# The wire.
+# Decoding and encoding.
 
 
 @pytest.mark.parametrize(
     "name", [name for name, recorded in corpus().items() if recorded.kind in RESOURCES]
 )
 def test_what_is_read_is_what_stands_there(name: str) -> None:
-    """Times, absent numbers, `IP` and order included: encoded again it is the same JSON, but an absent list of results is empty."""
+    """Decoded and encoded again, an object is the same JSON: times, absent numbers, `IP` and order. An absent list of results becomes empty."""
     wire = written(name)
     read = decoded(name)
 
@@ -65,7 +65,7 @@ def test_what_is_read_is_what_stands_there(name: str) -> None:
 
 
 def taken_over(npp: str, *pods: str) -> FakeApi:
-    """A cluster in which Kruise's manager has been."""
+    """A cluster with objects that Kruise's manager wrote."""
     api = FakeApi()
     api.put(NODES, node_wire())
     for marker in ("marker", "marker-late"):
@@ -101,7 +101,7 @@ def conditions(pod: Json) -> dict[str, Json]:
 async def test_our_manager_asks_what_kruises_asked_and_leaves_pods_as_they_are(
     npp: str, pods: tuple[str, ...]
 ) -> None:
-    """It writes the owner reference, once, with the spec that it would have planned itself; its next run: nothing."""
+    """It writes the NodePodProbe once: the owner reference, with an unchanged spec. Its next run writes nothing."""
     api = taken_over(npp, *pods)
     await run_manager(api, 70)
     ours = by_name(stored_report(api)["spec"]["podProbes"])
@@ -118,7 +118,7 @@ async def test_our_manager_asks_what_kruises_asked_and_leaves_pods_as_they_are(
 
 
 async def test_results_of_kruises_daemon_reach_pods_as_kruises_manager_would_show_them() -> None:
-    """The same conditions and marks, stamps included, from a status in no order."""
+    """The same conditions and marks with the same timestamps, although the status is not sorted."""
     api = taken_over("report-answered", "pod-asked", "pod-without-address")
     address = {"podIP": "127.1.0.2"}
     api.edit(PODS, "web-1", {"status": address}, namespace="games")
@@ -134,7 +134,7 @@ async def test_results_of_kruises_daemon_reach_pods_as_kruises_manager_would_sho
 
 
 async def test_unknown_that_kruise_showed_as_false_is_told_as_unknown_once() -> None:
-    """That is a difference on purpose, see docs/differences.md; marks stay."""
+    """A deliberate difference, see docs/differences.md. The marks stay."""
     api = taken_over("report-begun", "pod-begun", "pod-failed")
     await run_manager(api)
 
@@ -145,7 +145,7 @@ async def test_unknown_that_kruise_showed_as_false_is_told_as_unknown_once() -> 
 
 
 async def test_what_kruises_daemon_has_left_over_changes_nothing() -> None:
-    """Results of probes that nobody asks for any more, and an object that is empty but for its name."""
+    """Results of probes that no marker requests, and an object with nothing but its name."""
     for npp in ("report-left-over", "report-emptied", "report-created"):
         api = FakeApi()
         api.put(NODES, node_wire())
@@ -186,7 +186,7 @@ def name_of(probe: Probe) -> str:
 
 
 def node_that_kruise_has_probed(npp: str) -> ScriptedNode:
-    """Its containers have been there for an hour, and every probe says what it said to Kruise's daemon."""
+    """Its containers have run for an hour, and every probe has the result that Kruise's daemon reported."""
     node = ScriptedNode()
     read = decoded(npp)
     node.api.put(read.spec, read.status)
@@ -232,7 +232,7 @@ async def test_our_daemon_probes_what_kruises_manager_asks() -> None:
 
 @cases("prunes", kruises_crd=True, our_crd=False)
 async def test_our_daemon_goes_on_where_kruises_ended_and_refreshes_once(prunes: bool) -> None:
-    """Every result is as before, in whatever order: no event, and no write but the refresh a minute after the start."""
+    """Every result is unchanged, so there is no event and only one write: the refresh, a minute after the start."""
     node = node_that_kruise_has_probed("report-answered")
     node.api.prunes = prunes
     async with node.daemon(200):

@@ -32,7 +32,7 @@ def hostile_markers(rows: tuple[Row, ...]) -> Iterator[Json]:
 
 
 def hostile_results(state: str, time: str) -> list[Json]:
-    """Results of pods and probes that may not exist, with states and times of any text."""
+    """Results of pods and probes that may not exist; states and times are arbitrary texts."""
     names = [*NAMES, *(f"row-{number}#Idle" for number in range(BATCH))]
     states = [
         state_wire(

@@ -10,7 +10,7 @@ SCRIPTS = set(re.findall(r"(?<![\w/])hack/(?!lib/)[\w/.-]+\w", WORKFLOWS))
 
 
 def found_in(path: str, pattern: str) -> list[str]:
-    """What the group of the pattern matches in a file of the repository."""
+    """All matches of the group of a pattern in a file of the repository."""
     text = (ROOT / path).read_text()
     return re.findall(pattern, text, re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""How many attempts may have a socket, by the hard limit of open files."""
+"""The number of attempts that may have a socket at once, from the hard limit of open files."""
 
 import resource
 

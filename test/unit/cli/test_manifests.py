@@ -1,4 +1,4 @@
-"""`kruise-probe manifests`: YAML that follows its flags."""
+"""`kruise-probe manifests`: its flags change the YAML that it prints."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Lists of the commands: all pages, and what the user may not list."""
+"""How commands list objects: all pages, and kinds that the user may not list."""
 
 import asyncio
 from collections.abc import AsyncIterator

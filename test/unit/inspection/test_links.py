@@ -95,7 +95,7 @@ def test_a_missing_entry_has_the_reason_of_the_markers_status(
 
 
 def test_an_entry_of_an_earlier_version_is_behind_and_another_probe_does_not_count() -> None:
-    """The entry has a probe of the same marker that is as it should be, and an old one. The node is full for other pods."""
+    """The entry has two probes of the marker: one is current, one is old. The node is full for other pods."""
     full = condition_wire("Degraded", "True", reason="NoRoom", message="some nodes are full")
     old = probe_wire("second", condition="x.com/b")
     older = marker(probes=[probe_wire(), old])
@@ -175,7 +175,7 @@ def test_markers_of_other_namespaces_are_listed_if_they_would_select_the_pod() -
 def test_marks_of_a_provider_are_those_of_its_condition(
     status: str, states: list[str], text: str
 ) -> None:
-    """Without a policy for Unknown they stay as they are."""
+    """Without a policy for Unknown the marks stay."""
     policies = [policy_wire(state, {"good": "yes"}, {"note": "fine"}) for state in states]
     pod = healthy_pod(
         labels={"app": "web", "good": "yes"},

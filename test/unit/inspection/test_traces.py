@@ -16,7 +16,7 @@ from kruise_probe.inspection.traces import traces_of
 TABLE = table("traces")
 OLD = "2026-01-01T00:00:00.000000Z"
 NO_END = Link("", LinkState.NONE, "")
-"""Of a probe that works."""
+"""Stands for the end of a probe that works."""
 
 
 def ends_of(there: Snapshot, *, pod: int = 0) -> list[Link]:
@@ -123,7 +123,7 @@ def test_invalid_value_has_its_pattern_its_message_and_what_happens(
 
 
 def test_pattern_over_the_limit_of_a_pod_is_named() -> None:
-    """The patterns of the older marker use it up."""
+    """The patterns of the older marker use the whole limit."""
     markers = []
     for name, created in (("a", "2020-01-01T00:00:00Z"), ("web", "2025-01-01T00:00:00Z")):
         policy = policy_wire(from_message=[{"label": name, "regex": ".{1,150}"}])

@@ -1,4 +1,4 @@
-"""No file takes long: the work is bounded, whatever a file contains."""
+"""The time for a file is bounded, whatever it contains."""
 
 import time
 

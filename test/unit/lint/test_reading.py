@@ -33,7 +33,7 @@ def parsed(text: str) -> list[Any]:
 
 
 def malformed(text: str) -> Finding:
-    """What is wrong with a text that cannot be read."""
+    """The finding for a text that cannot be read."""
     with pytest.raises(Malformed) as raised:
         read(text)
     return raised.value.finding

@@ -1,4 +1,4 @@
-"""When the check has seen enough."""
+"""When `playground --check` is complete."""
 
 import msgspec
 from support.builders import condition_wire, state_wire
