@@ -14,9 +14,6 @@ from support.shell import kruise_probe, python
 from kruise_probe import __version__
 from kruise_probe.cli.main import MODE_VARIABLE, run, with_mode
 
-WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
-
-
 NO_SOCKET = "write its absolute path, such as /run/containerd/containerd.sock"
 USAGE_ERRORS = {
     "nothing": "No such command 'nothing'. Choose from playground, ",
@@ -88,7 +85,12 @@ def test_wrong_kubeconfig_is_one_line_and_exit_code_1(
     if content is not None:
         path.write_text(content)
 
-    done = kruise_probe("manager", *WITHOUT_SERVERS, f"--kubeconfig={path}")
+    done = kruise_probe(
+        "manager",
+        "--metrics-addr=0",
+        "--health-probe-addr=0",
+        f"--kubeconfig={path}",
+    )
 
     assert done.returncode == 1
     assert done.stdout == ""

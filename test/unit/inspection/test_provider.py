@@ -12,9 +12,6 @@ from kruise_probe.inspection.link import Link
 from kruise_probe.inspection.traces import traces_of
 from kruise_probe.webhook.admission import AdmissionRequest, annotate_pod
 
-ANNOTATION = "kruise.io/podprobe"
-CONTAINERS = [container_wire(), container_wire("side")]
-HEALTHY = probe_wire()
 SECOND = probe_wire("second", condition="example.com/second")
 OTHER_CONTAINER = probe_wire(container="side", condition="example.com/second")
 
@@ -35,9 +32,10 @@ def created_with(marker: Json) -> Json:
 
 def provider_link(annotations: Json, *markers: Json, of: str = "web") -> Link:
     """The link of the last probe of the marker `of`."""
+    containers = [container_wire(), container_wire("side")]
     there = snapshot(
         markers=markers,
-        pods=[healthy_pod(annotations=annotations, containers=CONTAINERS)],
+        pods=[healthy_pod(annotations=annotations, containers=containers)],
         node=node_wire(labels={"type": "virtual-kubelet"}),
         renewed=None,
     )
@@ -53,7 +51,7 @@ def test_probe_of_the_annotation_is_injected() -> None:
 
 @cases(
     "now of",
-    probe=([marker(probes=[HEALTHY, SECOND])], "web"),
+    probe=([marker(probes=[probe_wire(), SECOND])], "web"),
     marker=([marker(), marker(name="new", probes=[SECOND])], "new"),
     same_name_of_another_container=(
         [marker(), marker(name="new", probes=[OTHER_CONTAINER])],
@@ -70,7 +68,7 @@ def test_probe_added_after_the_pod_was_created_is_not_injected(now: list[Json], 
 
 @pytest.mark.parametrize("text", ["[]", "null", "", "{}", "[1]", "["])
 def test_annotation_without_the_probe_is_not_injected(text: str) -> None:
-    assert provider_link({ANNOTATION: text}, marker()).reason == "NotInjected"
+    assert provider_link({"kruise.io/podprobe": text}, marker()).reason == "NotInjected"
 
 
 def test_probe_whose_condition_belongs_to_another_is_a_conflict() -> None:

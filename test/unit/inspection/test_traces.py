@@ -16,7 +16,7 @@ from kruise_probe.inspection.traces import traces_of
 TABLE = table("traces")
 OLD = "2026-01-01T00:00:00.000000Z"
 NO_END = Link("", LinkState.NONE, "")
-"""Stands for the end of a probe that works."""
+"""The end of the trace of a probe that works."""
 
 
 def ends_of(there: Snapshot, *, pod: int = 0) -> list[Link]:
