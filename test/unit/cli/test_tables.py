@@ -123,7 +123,7 @@ def test_control_characters_of_messages_are_removed() -> None:
 def crashing(number: int) -> SeenPod:
     name = f"pod-{number}"
     uid = f"00000000-0000-4000-8000-{number:012}"
-    message = f"back-off {number}0s restarting failed container=main pod={name}_default({uid})"
+    message = f"back-off {10 * number}s restarting failed container=main pod={name}_default({uid})"
     waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
     ended = {"terminated": {"exitCode": 1}}
     return seen_pod(
