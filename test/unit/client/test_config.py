@@ -32,6 +32,8 @@ from kruise_probe.client.credentials import COMPARE_SECONDS
 from kruise_probe.client.dialer import Dialer
 
 POD_ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+PROXY = "http://proxy:3128"
+NOT_VERIFIED = {"server": "https://x", "insecure-skip-tls-verify": True}
 CA = Path(__file__).parents[2] / "data" / "ca.crt"
 
 
@@ -76,25 +78,25 @@ async def test_ipv6_service_address_is_bracketed(account: Path) -> None:
 
 
 async def test_pod_uses_proxy_of_environment_unless_no_proxy_matches(account: Path) -> None:
-    proxied = POD_ENVIRON | {"HTTPS_PROXY": "http://proxy:3128"}
+    proxied = POD_ENVIRON | {"HTTPS_PROXY": PROXY}
 
-    assert load_config(None, proxied).proxy == "http://proxy:3128"
+    assert load_config(None, proxied).proxy == PROXY
     assert load_config(None, proxied | {"NO_PROXY": "10.96.0.0/12"}).proxy is None
 
 
 @cases(
     "server proxy",
-    other=("https://api.example.com:6443", "http://proxy:3128"),
+    other=("https://api.example.com:6443", PROXY),
     excluded=("https://10.96.0.1:443", None),
     loopback=("https://127.0.0.1:6443", None),
 )
 async def test_kubeconfig_without_proxy_url_uses_proxy_of_environment(
     server: str, proxy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environ = {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "10.96.0.0/12"}
+    environ = {"HTTPS_PROXY": PROXY, "NO_PROXY": "10.96.0.0/12"}
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    path = kubeconfig(tmp_path / "k", cluster={"server": server, "insecure-skip-tls-verify": True})
+    path = kubeconfig(tmp_path / "k", cluster=NOT_VERIFIED | {"server": server})
 
     assert load_config(path, environ).proxy == proxy
 
@@ -108,46 +110,55 @@ async def test_loading_leaves_no_file_that_a_signal_could_leave_behind(
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     data = base64.b64encode(CA.read_bytes()).decode()
     cluster = {"server": "https://x", "certificate-authority-data": data}
-    found = load_config(kubeconfig(tmp_path / "k", cluster=cluster), {}, overrides)
+    path = kubeconfig(tmp_path / "k", cluster=cluster)
+    found = load_config(path, {}, overrides)
     assert not list(folder.iterdir())
     assert not await found.credentials.renew("Bearer file-token", 0)
     assert not list(folder.iterdir())
 
 
-SOURCES = {
-    "flag": ("flag variable account home", {}, "http://flag:1"),
-    "variable": ("variable account home", {}, "http://variable:1"),
-    "account": ("account home", {}, "https://10.96.0.1:443"),
-    "home": ("home", {}, "http://home:1"),
-    "home-first-in-a-command": ("account home", {"kubeconfig_first": True}, "http://home:1"),
-    "command-without-home": ("account", {"kubeconfig_first": True}, "https://10.96.0.1:443"),
-    "context": ("account home", {"overrides": ConfigOverrides(context="own")}, "http://home:1"),
-}
-
-
-@cases("present options server", **SOURCES)
+@cases(
+    "present options used",
+    flag=("flag variable account home", {}, "flag"),
+    variable=("variable account home", {}, "variable"),
+    account=("account home", {}, "account"),
+    home=("home", {}, "home"),
+    home_first_in_a_command=("account home", {"kubeconfig_first": True}, "home"),
+    command_without_home=("account", {"kubeconfig_first": True}, "account"),
+    context=("account home", {"overrides": ConfigOverrides(context="own")}, "home"),
+)
 async def test_the_first_source_of_a_configuration_is_used(
-    present: str, options: dict[str, Any], server: str, tmp_path: Path, account: Path
+    present: str,
+    options: dict[str, Any],
+    used: str,
+    tmp_path: Path,
+    account: Path,
 ) -> None:
     (tmp_path / ".kube").mkdir()
-    paths = {name: tmp_path / name for name in ("flag", "variable")}
-    paths["home"] = tmp_path / ".kube" / "config"
-    for name in present.split():
-        if name in paths:
-            kubeconfig(paths[name], cluster={"server": f"http://{name}:1"})
-    environ = {"HOME": str(tmp_path), **(POD_ENVIRON if "account" in present else {})}
-    if "account" not in present:
+    paths = {
+        "flag": tmp_path / "flag",
+        "variable": tmp_path / "variable",
+        "home": tmp_path / ".kube" / "config",
+    }
+    for name, path in paths.items():
+        if name in present:
+            kubeconfig(path, cluster={"server": f"http://{name}:1"})
+    environ = {"HOME": str(tmp_path)}
+    if "account" in present:
+        environ |= POD_ENVIRON
+    else:
         (account / "token").unlink()
     if "variable" in present:
         environ["KUBECONFIG"] = str(paths["variable"])
     flag = str(paths["flag"]) if "flag" in present else None
 
     found = load_config(flag, environ, **options)
-    assert found.server == server
-    in_pod = server.startswith("https")
-    assert found.namespace == ("kruise-system" if in_pod else "team")
-    token = "pod-token" if in_pod else "file-token"
-    assert found.credentials.authorization() == f"Bearer {token}"
+    token = found.credentials.authorization()
+    if used == "account":
+        expected = ("https://10.96.0.1:443", "kruise-system", "Bearer pod-token")
+    else:
+        expected = (f"http://{used}:1", "team", "Bearer file-token")
+    assert (found.server, found.namespace, token) == expected
 
 
 async def test_context_without_a_namespace_is_in_the_default_namespace(tmp_path: Path) -> None:
@@ -158,13 +169,18 @@ async def test_context_without_a_namespace_is_in_the_default_namespace(tmp_path:
 
 @pytest.mark.parametrize("other", ["own", "missing", ""])
 async def test_first_current_context_takes_precedence(other: str, tmp_path: Path) -> None:
-    cluster = {"server": "http://first:1/prefix/", "proxy-url": "http://proxy:3128"}
+    cluster = {"server": "http://first:1/prefix/", "proxy-url": PROXY}
     first = kubeconfig(tmp_path / "first", cluster=cluster)
-    second = kubeconfig(tmp_path / "second", cluster={"server": "http://second:1"}, current=other)
+    second = kubeconfig(
+        tmp_path / "second",
+        cluster={"server": "http://second:1"},
+        current=other,
+    )
 
-    found = load_config(None, {"KUBECONFIG": os.pathsep.join([first, second])})
+    found = load_config(None, {"KUBECONFIG": f"{first}{os.pathsep}{second}"})
 
-    assert (found.server, found.proxy) == ("http://first:1/prefix", "http://proxy:3128")
+    assert found.server == "http://first:1/prefix"
+    assert found.proxy == PROXY
 
 
 @pytest.fixture
@@ -183,15 +199,6 @@ def one_and_two(tmp_path: Path) -> dict[str, str]:
     return {"KUBECONFIG": os.pathsep.join(paths)}
 
 
-OVERRIDES = {
-    "none": (ConfigOverrides(), "one", "one", "ns-one"),
-    "context": (ConfigOverrides(context="two"), "two", "two", "ns-two"),
-    "cluster": (ConfigOverrides(cluster="two"), "two", "one", "ns-one"),
-    "user": (ConfigOverrides(user="two"), "one", "two", "ns-one"),
-    "all": (ConfigOverrides(context="two", cluster="one", user="one"), "one", "one", "ns-two"),
-}
-
-
 def test_the_user_to_impersonate_comes_from_the_command_line(tmp_path: Path) -> None:
     overrides = ConfigOverrides(as_user="jane", as_groups=("a",))
     found = load_config(kubeconfig(tmp_path / "k"), {}, overrides)
@@ -207,7 +214,14 @@ def test_cluster_and_user_replace_a_context_only_together(tmp_path: Path) -> Non
             load_config(path, {}, half)
 
 
-@cases("overrides server token namespace", **OVERRIDES)
+@cases(
+    "overrides server token namespace",
+    none=(ConfigOverrides(), "one", "one", "ns-one"),
+    context=(ConfigOverrides("two"), "two", "two", "ns-two"),
+    cluster=(ConfigOverrides(cluster="two"), "two", "one", "ns-one"),
+    user=(ConfigOverrides(user="two"), "one", "two", "ns-one"),
+    all=(ConfigOverrides("two", cluster="one", user="one"), "one", "one", "ns-two"),
+)
 async def test_context_cluster_and_user_can_be_overridden(
     overrides: ConfigOverrides,
     server: str,
@@ -217,21 +231,18 @@ async def test_context_cluster_and_user_can_be_overridden(
     account: Path,
 ) -> None:
     found = load_config(None, one_and_two, overrides)
-    assert (found.server, found.namespace) == (f"http://{server}:1", namespace)
+    assert found.server == f"http://{server}:1"
+    assert found.namespace == namespace
     assert found.credentials.authorization() == f"Bearer {token}"
 
 
-@cases(
-    "overrides error",
-    context=(ConfigOverrides(context="x"), "has no context 'x'; choose from: one, two"),
-    cluster=(ConfigOverrides(cluster="x"), "has no cluster 'x'; choose from: one, two"),
-    user=(ConfigOverrides(user="x"), "has no user 'x'; choose from: one, two"),
-)
+@pytest.mark.parametrize("field", ["context", "cluster", "user"])
 async def test_unknown_override_lists_the_existing_names(
-    overrides: ConfigOverrides, error: str, one_and_two: dict[str, str]
+    field: str, one_and_two: dict[str, str]
 ) -> None:
-    with pytest.raises(ConfigError, match=error):
-        load_config(None, one_and_two, overrides)
+    unknown: dict[str, Any] = {field: "x"}
+    with pytest.raises(ConfigError, match=f"has no {field} 'x'; choose from: one, two"):
+        load_config(None, one_and_two, ConfigOverrides(**unknown))
 
 
 async def test_replaced_client_certificate_of_kubeconfig_is_used_within_a_minute(
@@ -247,11 +258,9 @@ async def test_replaced_client_certificate_of_kubeconfig_is_used_within_a_minute
         key.write_bytes(pair.key)
 
     issue()
-    cluster = {"server": "https://x", "insecure-skip-tls-verify": True}
     user = {"client-certificate": str(certificate), "client-key": str(key)}
-    credentials = load_config(
-        kubeconfig(tmp_path / "k", cluster=cluster, user=user), {}
-    ).credentials
+    path = kubeconfig(tmp_path / "k", cluster=NOT_VERIFIED, user=user)
+    credentials = load_config(path, {}).credentials
     versions = []
     for _ in range(2):
         credentials.authorization()
@@ -284,7 +293,12 @@ async def test_kubeconfig_is_never_written(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
     server = ScriptedHttpServer([])
     async with server.running():
-        tokens = {"access_token": "a", "id_token": "new", "refresh_token": "r2", "token_type": "b"}
+        tokens = {
+            "access_token": "a",
+            "id_token": "new",
+            "refresh_token": "r2",
+            "token_type": "b",
+        }
         server.script = [
             answer(200, {"token_endpoint": f"{server.url}/token"}, connection="close"),
             answer(200, tokens, connection="close"),
@@ -300,9 +314,7 @@ async def test_kubeconfig_is_never_written(tmp_path: Path, monkeypatch: pytest.M
 def plugin(path: Path, body: str) -> dict[str, object]:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return {
-        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path)},
-    }
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path)}}
 
 
 TABLE = load_table(
@@ -329,43 +341,68 @@ async def test_config_error_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, row: Json
 ) -> None:
     monkeypatch.setattr(config, "SERVICE_ACCOUNT", tmp_path / "none")
-    environ = {"HOME": str(tmp_path), **(POD_ENVIRON if "pod" in row else {})}
+    environ = {"HOME": str(tmp_path)}
+    if "pod" in row:
+        environ |= POD_ENVIRON
     if "variable" in row:
         environ["KUBECONFIG"] = row["variable"].format(folder=tmp_path)
 
+    path = kubeconfig_of(tmp_path, row)
     with pytest.raises(ConfigError, match=row["says"]) as raised:
-        Dialer(load_config(kubeconfig_of(tmp_path, row), environ))
+        Dialer(load_config(path, environ))
     assert "\n" not in str(raised.value)
-    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert all(record.levelno < logging.ERROR for record in caplog.records)
 
 
 def test_a_plugin_that_fails_on_a_terminal_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    path = kubeconfig(tmp_path / "k", user=plugin(tmp_path / "p", "echo no >&2; exit 3"))
-    with (tmp_path / "terminal").open("w+") as terminal, monkeypatch.context() as patched:
+    user = plugin(tmp_path / "p", "echo no >&2; exit 3")
+    path = kubeconfig(tmp_path / "k", user=user)
+    output = tmp_path / "terminal"
+    with output.open("w+") as terminal, monkeypatch.context() as patched:
         patched.setattr(sys, "stdin", terminal)
         patched.setattr(sys, "stderr", terminal)
         with pytest.raises(ConfigError, match=r"no credentials \(its output is above\); run its"):
             load_config(path, {})
-    assert (tmp_path / "terminal").read_text() == "no\n"
+    assert output.read_text() == "no\n"
 
 
-BROKEN_ACCOUNTS = {
-    "empty-token": (lambda a: (a / "token").write_text(" "), "token is empty"),
-    "unreadable-token": (lambda a: (a / "token").rename(a / "old") and (a / "token").mkdir(), r"token cannot be read \(Is a directory\)"),
-    "token-with-other-characters": (lambda a: (a / "token").write_bytes(b"\xff"), r"token cannot be read \('ascii' codec can't decode"),
-    "no-ca": (lambda a: (a / "ca.crt").unlink(), "ca.crt cannot be used"),
-    "bad-ca": (lambda a: (a / "ca.crt").write_text("x"), "readable PEM"),
-}  # fmt: skip
-
-
-@cases("damage words", **BROKEN_ACCOUNTS)
+@cases(
+    "name replace words",
+    empty_token=(
+        "token",
+        lambda token: token.write_text(" "),
+        "token is empty",
+    ),
+    unreadable_token=(
+        "token",
+        Path.mkdir,
+        r"token cannot be read \(Is a directory\)",
+    ),
+    token_with_other_characters=(
+        "token",
+        lambda token: token.write_bytes(b"\xff"),
+        r"token cannot be read \('ascii' codec can't decode",
+    ),
+    no_ca=(
+        "ca.crt",
+        lambda _: None,
+        "ca.crt cannot be used",
+    ),
+    bad_ca=(
+        "ca.crt",
+        lambda authority: authority.write_text("x"),
+        "readable PEM",
+    ),
+)
 async def test_broken_service_account_names_its_file(
-    account: Path, damage: Callable[[Path], object], words: str
+    account: Path, name: str, replace: Callable[[Path], object], words: str
 ) -> None:
-    damage(account)
+    file = account / name
+    file.unlink()
+    replace(file)
 
     with pytest.raises(ConfigError, match=words):
         load_config(None, POD_ENVIRON)
@@ -391,9 +428,6 @@ def test_pod_does_not_import_the_official_package(account: Path) -> None:
     assert python("-c", program, cwd=ROOT).stdout == "[]\n"
 
 
-PROXY = "http://proxy:3128"
-
-
 @cases(
     "server environ proxy",
     nothing_set=("https://api:6443", {}, None),
@@ -411,6 +445,7 @@ def test_scheme_selects_the_proxy_variable(
 
 @cases("server no_proxy proxied", **TABLE["no-proxy"])
 def test_no_proxy_excludes_servers(server: str, no_proxy: str, proxied: bool) -> None:
-    found = proxy_from_environment(server, {"HTTPS_PROXY": PROXY, "no_proxy": no_proxy})
+    environ = {"HTTPS_PROXY": PROXY, "no_proxy": no_proxy}
+    found = proxy_from_environment(server, environ)
 
     assert (found is not None) is proxied

@@ -31,7 +31,12 @@ PACKED = gzip.compress(BODY, mtime=0)
 
 
 def sized(body: bytes, *fields: bytes) -> bytes:
-    return b"\r\n".join([OK.strip(), b"Content-Length: %d" % len(body), *fields, b"", b""]) + body
+    head = [OK.strip(), b"Content-Length: %d" % len(body), *fields, b"", b""]
+    return b"\r\n".join(head) + body
+
+
+def encoded(encoding: bytes, body: bytes) -> bytes:
+    return sized(body, b"Content-Encoding: " + encoding)
 
 
 def chunk(data: bytes) -> bytes:
@@ -62,10 +67,10 @@ RESPONSES = {
     "interim": (INTERIM + INTERIM + sized(BODY), BODY, True),
     "closes": (sized(BODY, b"Connection: close"), BODY, False),
     "gzip": (sized(PACKED, b"content-encoding: GZIP"), BODY, True),
-    "gzip-of-nothing": (sized(b"", b"Content-Encoding: gzip"), b"", True),
-    "identity": (sized(BODY, b"Content-Encoding: identity"), BODY, True),
+    "gzip-of-nothing": (encoded(b"gzip", b""), b"", True),
+    "identity": (encoded(b"identity", BODY), BODY, True),
     "until-the-end": (BY_END + BODY, BODY, False),
-}  # fmt: skip
+}
 
 
 @cases("data body reusable", **RESPONSES)
@@ -97,15 +102,34 @@ def test_truncated_response_is_an_error(data: bytes, body: bytes, reusable: bool
             await connection.read_body(compressed=True)
 
     for end in range(len(data)):
-        if not data[:end].startswith(BY_END):  # only the end itself can end that one
-            asyncio.run(exchange(data[:end]))
+        part = data[:end]
+        if not part.startswith(BY_END):  # only the end itself can end that one
+            asyncio.run(exchange(part))
 
 
 FRAGMENTS = st.sampled_from(
-    [OK, b"HTTP/1.1 ", b"101 x", b"204\r\n", b"\r\n", b"\r\n\r\n", b"Content-Length: 3", b": ", b"0",
-     b"Transfer-Encoding: chunked", b"Content-Encoding: gzip", PACKED, b"Connection: close", b"\0",
-     b"Upgrade: h2c\r\nConnection: upgrade\r\n", b"ffffffffffffffff\r\n", b"-1", INTERIM, b"a"]
-)  # fmt: skip
+    [
+        OK,
+        b"HTTP/1.1 ",
+        b"101 x",
+        b"204\r\n",
+        b"\r\n",
+        b"\r\n\r\n",
+        b"Content-Length: 3",
+        b": ",
+        b"0",
+        b"Transfer-Encoding: chunked",
+        b"Content-Encoding: gzip",
+        PACKED,
+        b"Connection: close",
+        b"\0",
+        b"Upgrade: h2c\r\nConnection: upgrade\r\n",
+        b"ffffffffffffffff\r\n",
+        b"-1",
+        INTERIM,
+        b"a",
+    ]
+)
 
 
 @given(
@@ -117,7 +141,11 @@ FRAGMENTS = st.sampled_from(
 def test_arbitrary_bytes_end_in_a_response_or_an_error(
     data: bytes, at: list[int], tunnel: bool, upgrade: bool
 ) -> None:
-    parser = ResponseParser(max_framing_bytes=MAX_FRAMING_BYTES, tunnel=tunnel, upgrade=upgrade)
+    parser = ResponseParser(
+        max_framing_bytes=MAX_FRAMING_BYTES,
+        tunnel=tunnel,
+        upgrade=upgrade,
+    )
     with suppress(InvalidResponse):
         for portion in cut(data, at):
             parser.feed(portion)
@@ -129,9 +157,9 @@ def test_arbitrary_bytes_end_in_a_response_or_an_error(
 UNUSABLE = {
     "not-http": (b"SSH-2.0-OpenSSH\r\n", "not valid HTTP"),
     "101": (b"HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n", "protocol"),
-    "brotli": (sized(BODY, b"Content-Encoding: br"), "'br' was not requested"),
-    "no-gzip": (sized(BODY, b"Content-Encoding: gzip"), "gzip body is invalid"),
-    "half-gzip": (sized(PACKED[:-3], b"Content-Encoding: gzip"), "truncated"),
+    "brotli": (encoded(b"br", BODY), "'br' was not requested"),
+    "no-gzip": (encoded(b"gzip", BODY), "gzip body is invalid"),
+    "half-gzip": (encoded(b"gzip", PACKED[:-3]), "truncated"),
     "two-lengths": (sized(b"", b"Content-Length: 5"), "not valid HTTP"),
 }
 
@@ -146,7 +174,7 @@ async def test_unusable_response_names_its_problem(data: bytes, words: str) -> N
 
 async def test_compression_that_was_not_requested_is_an_error() -> None:
     connection, server = sent()
-    server.receive(sized(PACKED, b"Content-Encoding: gzip"))
+    server.receive(encoded(b"gzip", PACKED))
     with pytest.raises(InvalidResponse, match="'gzip' was not requested"):
         await connection.read_body()
 
@@ -171,7 +199,7 @@ async def test_bytes_outside_the_body_are_limited(endless: list[bytes]) -> None:
 async def test_body_is_limited(packed: bool) -> None:
     """Also a decompression bomb."""
     body = bytes(MAX_BODY_BYTES + 1)
-    data = sized(gzip.compress(body, 1), b"Content-Encoding: gzip") if packed else sized(body)
+    data = encoded(b"gzip", gzip.compress(body, 1)) if packed else sized(body)
     connection, server = sent()
     reading = asyncio.create_task(connection.read_body(compressed=True))
     for begin in range(0, len(data), UNREAD_BYTES):

@@ -9,12 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.cases import cases
 
-from kruise_probe.client.credentials import (
-    COMPARE_SECONDS,
-    AuthInfo,
-    ConfigError,
-    Credentials,
-)
+from kruise_probe.client.credentials import COMPARE_SECONDS, AuthInfo, ConfigError, Credentials
 
 
 def of_token(path: Path) -> Credentials:
@@ -126,7 +121,8 @@ async def test_slow_reload_serves_the_next_request() -> None:
     plugin.let_go.set()
 
     assert await waiting
-    assert (plugin.runs, credentials.authorization()) == (1, "Bearer 1")
+    assert plugin.runs == 1
+    assert credentials.authorization() == "Bearer 1"
 
 
 def test_event_loops_of_several_threads_share_one_reload() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from random import Random
 
 import pytest
@@ -29,7 +30,7 @@ def now() -> float:
 class Balancer:
     """Allows `most` connections at once; a further one fails after `seconds`."""
 
-    def __init__(self, most: int, *, seconds: float = 0.0) -> None:
+    def __init__(self, most: int, *, seconds: float) -> None:
         self.most = most
         self.seconds = seconds
         self.dials: list[float] = []
@@ -58,7 +59,8 @@ async def pool() -> AsyncIterator[Pool]:
     await pool.leave()
 
 
-def behind(balancer: Balancer, pool: Pool) -> Balancer:
+def behind(pool: Pool, most: int, *, seconds: float = 0.0) -> Balancer:
+    balancer = Balancer(most, seconds=seconds)
     pool.dialer.dial = balancer.dial  # type: ignore[method-assign]
     return balancer
 
@@ -89,11 +91,12 @@ async def test_every_request_ends_however_few_connections_are_allowed(
 ) -> None:
     """Also if requests are cancelled and connections end. The Lease waits for one other request at most."""
     random = Random(seed)
-    balancer = behind(Balancer(random.randint(4, 12), seconds=random.choice((0.0, 5.0))), pool)
+    balancer = behind(pool, random.randint(4, 12), seconds=random.choice((0.0, 5.0)))
+    async with asyncio.TaskGroup() as first:
+        first.create_task(pool.acquire(WATCH))
+        first.create_task(pool.acquire(WATCH))
+        first.create_task(use(pool, LEASE, 0.01))
     async with asyncio.TaskGroup() as group:
-        watches = [group.create_task(pool.acquire(WATCH)) for _ in range(2)]
-        leases = group.create_task(use(pool, LEASE, 0.01))
-        await asyncio.wait([*watches, leases])
         writes = [group.create_task(write(pool, random.uniform(0, 2))) for _ in range(60)]
         for _ in range(30):
             await asyncio.sleep(random.uniform(0, 2))
@@ -102,15 +105,15 @@ async def test_every_request_ends_however_few_connections_are_allowed(
                 random.choice(writes).cancel()
             if random.random() < 0.3:
                 random.choice(balancer.transports).abort()
-        _, waiting = await asyncio.wait(writes, timeout=200)
+        done, waiting = await asyncio.wait(writes, timeout=200)
         assert not waiting
-        failed = [task for task in writes if not task.cancelled() and task.result() is None]
+        failed = [task for task in done if not task.cancelled() and task.result() is None]
         assert len(failed) < 30, "only if the last connection ends while another is refused"
     assert balancer.open <= balancer.most
 
 
 async def test_leases_then_watches_then_others_get_the_next_free_connection(pool: Pool) -> None:
-    behind(Balancer(1), pool)
+    behind(pool, 1)
     served: list[str] = []
 
     async def serve(name: str, request: Request) -> None:
@@ -118,25 +121,26 @@ async def test_leases_then_watches_then_others_get_the_next_free_connection(pool
         served.append(name)
 
     with capture_logs() as logs:
-        waiting = [asyncio.create_task(serve("first", WRITE))]
+        first = asyncio.create_task(serve("first", WRITE))
         await asyncio.sleep(0.1)
-        for name, request in (("other", WRITE), ("watch", WATCH), ("lease", LEASE)):
-            waiting.append(asyncio.create_task(serve(name, request)))
-        await asyncio.wait(waiting)
+        other = asyncio.create_task(serve("other", WRITE))
+        watch = asyncio.create_task(serve("watch", WATCH))
+        lease = asyncio.create_task(serve("lease", LEASE))
+        await asyncio.wait([first, other, watch, lease])
     assert served == ["first", "lease", "watch"]
-    assert str(waiting[1].exception()) == "refused", "a watch never frees its connection"
+    assert str(other.exception()) == "refused", "a watch never frees its connection"
     (line,) = logs
     assert (line["open"], line["error"]) == (1, "refused")
 
 
 async def test_namespaces_get_connections_in_turns(pool: Pool) -> None:
     """One namespace holds all connections, and more of its requests wait before those of the others."""
-    behind(Balancer(2), pool)
+    behind(pool, 2)
     served: list[str] = []
 
     async def serve(namespace: str) -> None:
-        target = f"/api/v1/namespaces/{namespace}/pods/p/status"
-        await use(pool, Request("PATCH", target), 10.0)
+        request = Request("PATCH", f"/api/v1/namespaces/{namespace}/pods/p/status")
+        await use(pool, request, 10.0)
         served.append(namespace)
 
     async with asyncio.TaskGroup() as group:
@@ -144,17 +148,14 @@ async def test_namespaces_get_connections_in_turns(pool: Pool) -> None:
             for _ in range(requests):
                 group.create_task(serve(namespace))
             await asyncio.sleep(1)
-    rounds = [served[at : at + 3] for at in (2, 5, 8)]
-    assert served[:2] == ["slow"] * 2
-    assert [sorted(names) for names in rounds] == [
-        ["a", "b", "slow"],
-        ["a", "b", "slow"],
-        ["b", "slow", "slow"],
-    ]
+    assert served[:2] == ["slow", "slow"]
+    assert sorted(served[2:5]) == ["a", "b", "slow"]
+    assert sorted(served[5:8]) == ["a", "b", "slow"]
+    assert sorted(served[8:11]) == ["b", "slow", "slow"]
 
 
 async def test_attempts_to_open_a_further_connection_become_rare(pool: Pool) -> None:
-    balancer = behind(Balancer(1), pool)
+    balancer = behind(pool, 1)
     async with asyncio.TaskGroup() as group:
         for _ in range(100):
             group.create_task(use(pool, WRITE, 1.0))
@@ -163,26 +164,11 @@ async def test_attempts_to_open_a_further_connection_become_rare(pool: Pool) -> 
 
 
 async def test_without_any_connection_the_reason_is_raised_at_once(pool: Pool) -> None:
-    behind(Balancer(0, seconds=5.0), pool)
-    results = await asyncio.wait_for(
-        asyncio.shield(asyncio.create_task(_failures(pool, 20))), timeout=6
-    )
-    assert results == ["refused"] * 20
-
-
-async def _failures(pool: Pool, count: int) -> list[str]:
-    failures: list[str] = []
-
-    async def fail() -> None:
-        try:
-            await pool.acquire(WRITE)
-        except ConnectionFailed as error:
-            failures.append(str(error))
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(count):
-            group.create_task(fail())
-    return failures
+    behind(pool, 0, seconds=5.0)
+    requests = [asyncio.create_task(pool.acquire(WRITE)) for _ in range(20)]
+    await asyncio.wait(requests, timeout=6)
+    failures = [repr(request.exception()) for request in requests]
+    assert failures == ["ConnectionFailed('refused')"] * 20
 
 
 PAUSED = Growth()
@@ -201,24 +187,28 @@ PAUSED.failed(0.0, 0.0)
     not_two=(PAUSED, 1.0, Turn.OTHER, True, 1, 1, False),
 )
 def test_when_a_request_may_open_a_connection(
-    growth: Growth, now: float, turn: Turn, tried: bool, dialing: int, busy: int, may: bool
+    growth: Growth,
+    now: float,
+    turn: Turn,
+    tried: bool,
+    dialing: int,
+    busy: int,
+    may: bool,
 ) -> None:
     assert growth.may_dial(now, turn, tried=tried, dialing=dialing, busy=busy) == may
 
 
 def test_a_tenant_causes_one_new_connection_a_second_and_all_servers_fewer() -> None:
     tenant = GivingUp()
-    outage = GivingUp()
     decisions = [tenant.closing(at / 10, worked=True, may_be_at_fault=True) for at in range(31)]
     assert decisions.count(Closing.THIS) == 4
-    assert outage.closing(0.0, worked=True, may_be_at_fault=False) is Closing.THIS_AND_OLDER
-    closed_at = [
-        at
-        for at in range(100)
-        if outage.closing(float(at), worked=False, may_be_at_fault=False) is Closing.THIS
-    ]
+
+    closing = partial(GivingUp().closing, may_be_at_fault=False)
+    assert closing(0.0, worked=True) is Closing.THIS_AND_OLDER
+    decisions = [closing(float(at), worked=False) for at in range(100)]
+    closed_at = [at for at, decision in enumerate(decisions) if decision is Closing.THIS]
     assert closed_at == [0, 1, 3, 7, 15, 31, 47, 63, 79, 95]
-    assert outage.closing(99.0, worked=True, may_be_at_fault=False) is Closing.THIS_AND_OLDER
+    assert closing(99.0, worked=True) is Closing.THIS_AND_OLDER
 
 
 @cases(
@@ -230,12 +220,14 @@ def test_a_tenant_causes_one_new_connection_a_second_and_all_servers_fewer() -> 
 async def test_a_5xx_closes_its_connection_and_older_ones_unless_a_tenant_may_cause_it(
     pool: Pool, sent: Request, older: bool
 ) -> None:
-    behind(Balancer(9), pool)
+    behind(pool, 9)
     connections = [await pool.acquire(READ) for _ in range(3)]
     for connection in connections:
         connection.worked = True
-    pool.release(connections[0])
-    assert pool.give_up(connections[1], sent)
-    for connection in connections[1:]:
-        pool.release(connection)
-    assert [connection.usable for connection in connections] == [not older, False, not older]
+    idle, failed, busy = connections
+    pool.release(idle)
+    assert pool.give_up(failed, sent)
+    pool.release(failed)
+    pool.release(busy)
+    assert not failed.usable
+    assert idle.usable == busy.usable == (not older)

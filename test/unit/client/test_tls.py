@@ -24,6 +24,8 @@ from kruise_probe.client.rest import RestClient
 pytestmark = pytest.mark.sockets
 
 Part = dict[str, object]
+NO_USER: Part = {}
+VERSION = answer(200, {"major": "1"})
 
 
 @pytest.fixture(scope="module")
@@ -31,26 +33,30 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an authority, a server certificate for `kubernetes.default` and 127.0.0.1, and a client's."""
     folder = tmp_path_factory.mktemp("pki")
 
-    def openssl(*arguments: str) -> None:
-        command = ["openssl", *arguments]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=30)
+    def issue(name: str, *options: str) -> None:
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        files = ["-keyout", f"{name}.key", "-out", f"{name}.crt"]
+        subprocess.run(
+            ["openssl", "req", "-x509", *key, *files, "-subj", f"/CN={name}", *options],
+            cwd=folder,
+            check=True,
+            capture_output=True,
+            timeout=30,
+        )
 
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca")
+    issue("ca")
     for name, alternatives in (
         ("server", "DNS:kubernetes.default"),
         ("ip", "IP:127.0.0.1"),
         ("client", "DNS:me"),
         ("renewed", "DNS:me"),
     ):
-        openssl(
-            "req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.crt", "-CA", "ca.crt",
-            "-CAkey", "ca.key", "-subj", f"/CN={name}", "-addext", f"subjectAltName={alternatives}",
-            "-addext", "basicConstraints=critical,CA:FALSE",
-        )  # fmt: skip
-    openssl(
-        "req", "-x509", *key, "-keyout", "stranger.key", "-out", "stranger.crt", "-subj", "/CN=s"
-    )
+        extensions = [
+            *("-addext", f"subjectAltName={alternatives}"),
+            *("-addext", "basicConstraints=critical,CA:FALSE"),
+        ]
+        issue(name, "-CA", "ca.crt", "-CAkey", "ca.key", *extensions)
+    issue("stranger")
     return folder
 
 
@@ -63,7 +69,7 @@ def server_tls(pki: Path, name: str, *, ask_for_client: bool = False) -> ssl.SSL
     return context
 
 
-def config_of(folder: Path, server: str, cluster: Part, user: Part) -> ClusterConfig:
+def config_of(folder: Path, server: str, cluster: Part, user: Part = NO_USER) -> ClusterConfig:
     """What the client reads from a kubeconfig of these parts."""
     path = kubeconfig(folder / "kubeconfig", cluster={"server": server, **cluster}, user=user)
     return load_config(path, {})
@@ -81,51 +87,57 @@ async def read_version(client: RestClient) -> bytes:
     return await client.request_raw("GET", "/version")
 
 
-async def versions(client: RestClient) -> list[bytes]:
+async def read_versions(client: RestClient) -> list[bytes]:
     """Three requests at once, on connections of their own."""
     async with asyncio.TaskGroup() as group:
         requests = [group.create_task(read_version(client)) for _ in range(3)]
-    return [each.result() for each in requests]
+    return [request.result() for request in requests]
 
 
-async def version_of(tmp_path: Path, tls: ssl.SSLContext, cluster: Part, user: Part) -> bytes:
+async def version_of(tmp_path: Path, tls: ssl.SSLContext, cluster: Part) -> bytes:
     """What a client of such a kubeconfig reads from a server with such a certificate."""
     async with (
-        ScriptedHttpServer([answer(200, {"major": "1"})]).running(tls) as server,
-        client_of(config_of(tmp_path, server.url, cluster, user)) as client,
+        ScriptedHttpServer([VERSION]).running(tls) as server,
+        client_of(config_of(tmp_path, server.url, cluster)) as client,
     ):
         return await read_version(client)
 
 
 @cases(
-    "certificate cluster",
-    known_authority=("ip", {"certificate-authority": "ca.crt"}),
-    tls_server_name=(
-        "server",
-        {"certificate-authority": "ca.crt", "tls-server-name": "kubernetes.default"},
-    ),
-    not_verified=("server", {"insecure-skip-tls-verify": True}),
+    "certificate trusts_authority options",
+    known_authority=("ip", True, {}),
+    tls_server_name=("server", True, {"tls-server-name": "kubernetes.default"}),
+    not_verified=("server", False, {"insecure-skip-tls-verify": True}),
 )
 async def test_server_is_trusted_as_configured_in_the_kubeconfig(
-    pki: Path, tmp_path: Path, certificate: str, cluster: Part
+    pki: Path,
+    tmp_path: Path,
+    certificate: str,
+    trusts_authority: bool,
+    options: Part,
 ) -> None:
-    if "certificate-authority" in cluster:
-        cluster = {**cluster, "certificate-authority": str(pki / "ca.crt")}
+    authority = trusting(pki / "ca.crt") if trusts_authority else {}
+    tls = server_tls(pki, certificate)
 
-    assert b"major" in await version_of(tmp_path, server_tls(pki, certificate), cluster, {})
+    assert b"major" in await version_of(tmp_path, tls, authority | options)
 
 
 @cases(
-    "certificate authority words",
-    unknown_authority=("ip", "", "CERTIFICATE_VERIFY_FAILED"),
-    another_name=("server", "ca.crt", "CERTIFICATE_VERIFY_FAILED.*127.0.0.1"),
+    "certificate trusts_authority words",
+    unknown_authority=("ip", False, "CERTIFICATE_VERIFY_FAILED"),
+    another_name=("server", True, "CERTIFICATE_VERIFY_FAILED.*127.0.0.1"),
 )
 async def test_untrusted_server_is_an_error_with_the_reason(
-    pki: Path, tmp_path: Path, certificate: str, authority: str, words: str
+    pki: Path,
+    tmp_path: Path,
+    certificate: str,
+    trusts_authority: bool,
+    words: str,
 ) -> None:
-    cluster = trusting(pki / authority) if authority else {}
+    authority = trusting(pki / "ca.crt") if trusts_authority else {}
+    tls = server_tls(pki, certificate)
     with pytest.raises(ConnectionFailed, match=words):
-        await version_of(tmp_path, server_tls(pki, certificate), cluster, {})
+        await version_of(tmp_path, tls, authority)
 
 
 class Accepting:
@@ -135,16 +147,17 @@ class Accepting:
         self.name = name
 
     async def __call__(self, received: Received, writer: asyncio.StreamWriter) -> None:
-        subject = dict(each[0] for each in writer.get_extra_info("peercert")["subject"])
-        allowed = subject["commonName"] == self.name
-        await (answer(200, {"major": "1"}) if allowed else refusal(401))(received, writer)
+        certificate = writer.get_extra_info("peercert")
+        ((common_name,),) = certificate["subject"]
+        act = VERSION if common_name == ("commonName", self.name) else refusal(401)
+        await act(received, writer)
 
 
-def _files(pki: Path, folder: Path) -> Part:
+def _files(folder: Path) -> Part:
     return {"client-certificate": str(folder / "now.pem")}
 
 
-def _plugin(pki: Path, folder: Path) -> Part:
+def _plugin(folder: Path) -> Part:
     """A plugin that prints a file."""
     path = folder / "plugin"
     path.write_text(f"#!/bin/sh\ncat {folder}/credential\n")
@@ -154,7 +167,8 @@ def _plugin(pki: Path, folder: Path) -> Part:
 
 def _issue(pki: Path, folder: Path, name: str) -> None:
     """Certificate and key in one file, as kubelet keeps them, and as a plugin prints them."""
-    certificate, key = ((pki / f"{name}.{kind}").read_text() for kind in ("crt", "key"))
+    certificate = (pki / f"{name}.crt").read_text()
+    key = (pki / f"{name}.key").read_text()
     (folder / "now.pem").write_text(certificate + key)
     credential = {
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -166,22 +180,23 @@ def _issue(pki: Path, folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("user", [_files, _plugin])
 async def test_replaced_client_certificate_is_used_without_restart(
-    pki: Path, tmp_path: Path, user: Callable[[Path, Path], Part]
+    pki: Path, tmp_path: Path, user: Callable[[Path], Part]
 ) -> None:
     """On every connection: those that were kept presented the old one."""
     accepting = Accepting("client")
     _issue(pki, tmp_path, "client")
     tls = server_tls(pki, "ip", ask_for_client=True)
+    cluster = trusting(pki / "ca.crt")
     async with ScriptedHttpServer([accepting]).running(tls) as server:
-        config = config_of(tmp_path, server.url, trusting(pki / "ca.crt"), user(pki, tmp_path))
+        config = config_of(tmp_path, server.url, cluster, user(tmp_path))
         async with client_of(config) as client:
-            await versions(client)
+            await read_versions(client)
             accepting.name = "renewed"
             with pytest.raises(Unauthorized):
                 await read_version(client)
             _issue(pki, tmp_path, "renewed")
             assert await read_version(client)
-            assert len(await versions(client)) == 3
+            await read_versions(client)
 
 
 def _serve_with_alerts(listener: socket.socket, tls: ssl.SSLContext) -> None:
@@ -212,7 +227,7 @@ RELOADED = {
 async def test_client_certificate_is_reloaded_after_a_failed_handshake(
     pki: Path,
     tmp_path: Path,
-    user: Callable[[Path, Path], Part],
+    user: Callable[[Path], Part],
     version: ssl.TLSVersion,
     alerts: bool,
 ) -> None:
@@ -220,11 +235,16 @@ async def test_client_certificate_is_reloaded_after_a_failed_handshake(
     _issue(pki, tmp_path, "stranger")
     tls = server_tls(pki, "ip", ask_for_client=True)
     tls.maximum_version = version
-    async with ScriptedHttpServer([answer(200, {})] * 2).running(tls) as server:
+    async with ScriptedHttpServer([answer(200, {})]).running(tls) as server:
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            url = f"https://127.0.0.1:{listener.getsockname()[1]}" if alerts else server.url
-            threading.Thread(target=_serve_with_alerts, args=(listener, tls), daemon=True).start()
-            config = config_of(tmp_path, url, trusting(pki / "ca.crt"), user(pki, tmp_path))
+            _, port = listener.getsockname()
+            url = f"https://127.0.0.1:{port}" if alerts else server.url
+            threading.Thread(
+                target=_serve_with_alerts,
+                args=(listener, tls),
+                daemon=True,
+            ).start()
+            config = config_of(tmp_path, url, trusting(pki / "ca.crt"), user(tmp_path))
             async with client_of(config) as client:
                 with pytest.raises(ConnectionFailed, match="(?i)alert" if alerts else "closed"):
                     await client.create(LEASES, b"{}", namespace="n")
@@ -239,15 +259,16 @@ async def test_unusable_new_client_certificate_is_not_used(
 ) -> None:
     _issue(pki, tmp_path, "client")
     tls = server_tls(pki, "ip", ask_for_client=True)
-    async with ScriptedHttpServer([answer(200, {"major": "1"})] * 2).running(tls) as server:
-        config = config_of(tmp_path, server.url, trusting(pki / "ca.crt"), _files(pki, tmp_path))
+    file = tmp_path / "now.pem"
+    async with ScriptedHttpServer([VERSION]).running(tls) as server:
+        config = config_of(tmp_path, server.url, trusting(pki / "ca.crt"), _files(tmp_path))
         if damage == "gone":
-            (tmp_path / "now.pem").unlink()
+            file.unlink()
         elif damage == "no-pem":
-            (tmp_path / "now.pem").write_text("no PEM")
+            file.write_text("no PEM")
         else:
-            key = (pki / "ca.key").read_bytes()
-            (tmp_path / "now.pem").write_bytes((pki / "renewed.crt").read_bytes() + key)
+            certificate = (pki / "renewed.crt").read_text()
+            file.write_text(certificate + (pki / "ca.key").read_text())
         assert not await config.credentials.renew(None, config.credentials.version)
         async with client_of(config) as client:
             assert await read_version(client)
@@ -260,9 +281,8 @@ async def test_replaced_ca_file_is_trusted_without_restart(
     """Its comments may have any characters."""
     authority = tmp_path / "ca.crt"
     authority.write_bytes((pki / "client.crt").read_bytes())
-    script = [answer(200, {"major": "1"})] * 3
-    async with ScriptedHttpServer(script).running(server_tls(pki, "ip")) as server:
-        config = config_of(tmp_path, server.url, trusting(authority), {})
+    async with ScriptedHttpServer([VERSION]).running(server_tls(pki, "ip")) as server:
+        config = config_of(tmp_path, server.url, trusting(authority))
         async with client_of(config) as client:
             with pytest.raises(ConnectionFailed, match="CERTIFICATE_VERIFY_FAILED"):
                 await read_version(client)
@@ -271,4 +291,4 @@ async def test_replaced_ca_file_is_trusted_without_restart(
                 with pytest.raises(ConnectionFailed, match="CERTIFICATE_VERIFY_FAILED"):
                     await read_version(client)
             authority.write_bytes("# Zürich\n".encode() + (pki / "ca.crt").read_bytes())
-            assert all(b"major" in each for each in await versions(client))
+            assert all(b"major" in version for version in await read_versions(client))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -10,18 +10,24 @@ from support.cases import cases
 from support.computations import at_once
 from support.fake_transport import OneRead
 
+from kruise_probe.api.core import Lease
 from kruise_probe.api.errors import ApiError, Expired, ServerError
+from kruise_probe.api.meta import WatchEvent
 from kruise_probe.api.resources import LEASES, PODS
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import ResponseStream
 from kruise_probe.client.watch import WatchStream, decode_event
 
 
-def _event(kind: str, body: object) -> bytes:
+def encoded(kind: str, body: object) -> bytes:
     return msgspec.json.encode({"type": kind, "object": body})
 
 
-LEASE = {"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}, "spec": {}}
+def decoded_lease(line: bytes) -> WatchEvent[Lease]:
+    return at_once(decode_event(LEASES, line, "r"))
+
+
+METADATA = {"name": "l", "namespace": "n", "resourceVersion": "7"}
 
 
 @cases(
@@ -38,37 +44,36 @@ def test_bookmark_has_version_and_marks_the_end_of_the_initial_list(
         "metadata": {"resourceVersion": "99", "annotations": annotations},
         "spec": {"containers": None},
     }
-    event = at_once(decode_event(PODS, _event("BOOKMARK", body), "r"))
+    event = at_once(decode_event(PODS, encoded("BOOKMARK", body), "r"))
 
     assert event.object is None
-    assert (event.resource_version, event.initial_events_end) == ("99", ends)
+    assert event.resource_version == "99"
+    assert event.initial_events_end == ends
 
 
-ERROR_EVENTS = {
-    "too-old": (410, "Expired", Expired),
-    "no-code": (None, None, ServerError),
-}
-
-
-@cases("code reason kind", **ERROR_EVENTS)
+@cases(
+    "code reason kind raised_code",
+    too_old=(410, "Expired", Expired, 410),
+    no_code=(None, None, ServerError, 500),
+)
 def test_error_event_raises_the_typed_error(
-    code: int | None, reason: str | None, kind: type[Exception]
+    code: int | None, reason: str | None, kind: type[ApiError], raised_code: int
 ) -> None:
-    line = _event("ERROR", {"kind": "Status", "code": code, "reason": reason, "message": "words"})
+    status = {"kind": "Status", "code": code, "reason": reason, "message": "words"}
 
     with pytest.raises(kind, match=r"GET pods: .* words") as raised:
-        at_once(decode_event(PODS, line, "GET pods"))
-    assert isinstance(raised.value, ApiError)
-    assert raised.value.code == (code or 500)
+        at_once(decode_event(PODS, encoded("ERROR", status), "GET pods"))
+    assert raised.value.code == raised_code
 
 
 def test_undecodable_object_is_an_event() -> None:
-    broken = {**LEASE, "spec": {"leaseDurationSeconds": "long"}}
-    event = at_once(decode_event(LEASES, _event("MODIFIED", broken), "r"))
+    broken = {"metadata": METADATA, "spec": {"leaseDurationSeconds": "long"}}
+    event = decoded_lease(encoded("MODIFIED", broken))
 
     assert event.object is None
-    assert event.undecodable is not None
-    assert (str(event.undecodable.key), event.resource_version) == ("n/l", "7")
+    assert event.resource_version == "7"
+    assert event.undecodable
+    assert str(event.undecodable.key) == "n/l"
     assert "leaseDurationSeconds" in event.undecodable.error
 
 
@@ -77,13 +82,17 @@ def test_undecodable_object_is_an_event() -> None:
 def test_an_object_that_is_nested_deeply_is_an_event_like_others(type: str, depth: int) -> None:
     """Whoever may write a pod can nest its managedFields as deeply as the API server's own limit."""
     deep = b'{"f:\\"}[":[' * (depth // 2) + b"{}" + b"]}" * (depth // 2)
-    line = _event(type, {**LEASE, "status": {}}).replace(
-        b'"metadata":{', b'"metadata":{"managedFields":[' + deep + b"],"
+    lease = encoded(type, {"metadata": METADATA, "spec": {}, "status": {}})
+    event = decoded_lease(
+        lease.replace(
+            b'"metadata":{',
+            b'"metadata":{"managedFields":[' + deep + b"],",
+        )
     )
-    event = at_once(decode_event(LEASES, line, "r"))
     assert event.type == type
-    assert event.object is not None
-    assert (str(event.object.key), event.resource_version) == ("n/l", "7")
+    assert event.resource_version == "7"
+    assert event.object
+    assert str(event.object.key) == "n/l"
 
 
 @cases(
@@ -111,7 +120,7 @@ async def test_iterator_yields_to_the_loop_after_32_events_of_one_read() -> None
             asyncio.get_running_loop().call_soon(count)
 
     stream = cast(ResponseStream, OneRead(BOOKMARK * 100))
-    watch: WatchStream[Any] = WatchStream(stream, LEASES, Request("GET", "/"))
+    watch = WatchStream(stream, LEASES, Request("GET", "/"))
     count()
     passes_of_events = [passes async for _ in watch]
     ended = True
