@@ -7,6 +7,7 @@
 """
 
 import asyncio
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -32,20 +33,28 @@ STREAMS = load_table(Path(__file__).parents[2] / "data" / "informers.yaml", {})[
 
 
 def change_of(text: str) -> WatchedChange:
-    version, *rest = text.split()
-    return WatchedChange(int(version), *rest)
+    version, *type_and_key = text.split()
+    return WatchedChange(int(version), *type_and_key)
 
 
 @pytest.mark.parametrize("row", STREAMS.values(), ids=STREAMS)
 def test_each_rule_is_noticed_on_a_broken_stream_and_nothing_on_a_correct_one(row: Json) -> None:
-    events = [change_of(text) for text in row["events"]]
-    since = row.get("since", 0)
-    problems = watch_problems(HISTORY, events, since=since, until=row.get("until", 0))
-    assert {problem.partition(":")[0] for problem in problems} == set(row.get("breaks", ()))
+    problems = watch_problems(
+        HISTORY,
+        [change_of(text) for text in row["events"]],
+        since=row.get("since", 0),
+        until=row.get("until", 0),
+    )
+    broken = {problem.partition(":")[0] for problem in problems}
+    assert broken == set(row.get("breaks", ()))
 
 
 RECOVERY_SECONDS = 200.0
 """Until a watch is open again: a silent one ends after 70 s, and the longest pause after a refusal is about 30 s."""
+
+
+def change(type: str, obj: ApiObject) -> WatchedChange:
+    return WatchedChange(int(obj.resource_version), type, obj.key.name)
 
 
 class Failure:
@@ -55,7 +64,8 @@ class Failure:
         self.next: Exception | None = None
 
     def __call__(self) -> None:
-        error, self.next = self.next, None
+        error = self.next
+        self.next = None
         if error is not None:
             raise error
 
@@ -88,21 +98,21 @@ class World:
     def on_add(self, obj: ApiObject, is_initial: bool) -> None:
         self._hold(obj.key not in self.objects, "added twice", obj)
         self.objects[obj.key] = obj
-        self.received.append(WatchedChange(int(obj.resource_version), "ADDED", obj.key.name))
+        self.received.append(change("ADDED", obj))
 
     def on_update(self, old: ApiObject, new: ApiObject) -> None:
         self._hold(self.objects.get(new.key) is old, "old state differs from the last call", new)
         self._hold(int(new.resource_version) > int(old.resource_version), "back in time", new)
         self._hold(new.uid == old.uid, "another object", new)
         self.objects[new.key] = new
-        self.received.append(WatchedChange(int(new.resource_version), "MODIFIED", new.key.name))
+        self.received.append(change("MODIFIED", new))
 
     def on_delete(self, last_known: ApiObject) -> None:
         """A handler gets the state before the deletion, which identifies it."""
-        self._hold(self.objects.pop(last_known.key, None) is last_known, "unknown", last_known)
-        name = last_known.key.name
-        version = self._deleted.get((name, last_known.resource_version), 0)
-        self.received.append(WatchedChange(version, "DELETED", name))
+        known = self.objects.pop(last_known.key, None)
+        self._hold(known is last_known, "unknown", last_known)
+        version = self._deleted.get(last_known.resource_version, 0)
+        self.received.append(WatchedChange(version, "DELETED", last_known.key.name))
 
     def _hold(self, lawful: bool, what: str, obj: ApiObject) -> None:
         if not lawful:
@@ -113,7 +123,7 @@ class World:
             case "wait", float(seconds):
                 await asyncio.sleep(seconds)
             case (("put" | "replace" | "delete" | "break" | "resend"), str(name)):
-                self.change(what, NamespacedName("ns", name))
+                self._change(what, NamespacedName("ns", name))
             case "drop", error:
                 self.source.drop_watches(error)  # type: ignore[arg-type]
             case "refuse-watch", error:
@@ -122,7 +132,7 @@ class World:
                 self.list_failure.next = error  # type: ignore[assignment]
             case "gap", str(name):
                 self.source.drop_watches()
-                self.change("delete", NamespacedName("ns", name))
+                self._change("delete", NamespacedName("ns", name))
                 self.source.compact()
             case "black-hole", _:
                 self.source.black_hole()
@@ -131,36 +141,44 @@ class World:
             case _:
                 self.source.bookmark()
 
-    def change(self, what: str, key: NamespacedName) -> None:
+    def _change(self, what: str, key: NamespacedName) -> None:
         current = self.source.objects.get(key)
-        if what == "put":
-            self._put(key, current.uid if current else self._new_uid())
-        elif current is not None and what == "break":
-            self.source.put_broken(key)
-            self._kept |= {key} & self.objects.keys()
-        elif current is not None and what == "resend":
-            self._resend(current)
-        elif current is not None:
-            self.source.delete(key)
-            self._kept.discard(key)
-            version = int(self.source.resource_version)
-            self._deleted[key.name, current.resource_version] = version
-            self.written.append(WatchedChange(version, "DELETED", key.name))
-            if what == "replace":
-                self._put(key, self._new_uid())
+        if current is None:
+            if what == "put":
+                self._put("ADDED", key, self._new_uid())
+            return
+        match what:
+            case "put":
+                self._put("MODIFIED", key, current.uid)
+            case "break":
+                self.source.put_broken(key)
+                self._kept |= {key} & self.objects.keys()
+            case "resend":
+                self._resend(current)
+            case _:
+                self._delete(current)
+                if what == "replace":
+                    self._put("ADDED", key, self._new_uid())
 
-    def _put(self, key: NamespacedName, uid: str) -> None:
-        type = "MODIFIED" if key in self.source.objects else "ADDED"
+    def _put(self, type: str, key: NamespacedName, uid: str) -> None:
         stored = self.source.put(thing(key.name, uid=uid))
-        self.written.append(WatchedChange(int(stored.resource_version), type, key.name))
+        self.written.append(change(type, stored))
+
+    def _delete(self, current: ApiObject) -> None:
+        self.source.delete(current.key)
+        self._kept.discard(current.key)
+        version = int(self.source.resource_version)
+        self._deleted[current.resource_version] = version
+        self.written.append(WatchedChange(version, "DELETED", current.key.name))
 
     def _resend(self, current: ApiObject) -> None:
         """An API server that lags behind sends the older events of an object again."""
-        if self.objects.get(current.key) is current:
-            for version, event in list(self.source._history):
-                mine = event.object is not None and event.object.key == current.key
-                if mine and version < int(current.resource_version):
-                    self.source._send(event)
+        if self.objects.get(current.key) is not current:
+            return
+        for version, event in list(self.source._history):
+            is_older = version < int(current.resource_version)
+            if is_older and event.object is not None and event.object.key == current.key:
+                self.source._send(event)
 
     def _new_uid(self) -> str:
         self.generation += 1
@@ -168,7 +186,7 @@ class World:
 
     def assert_handlers_know_the_store(self) -> None:
         assert self.unlawful == []
-        assert self.objects == {each.key: each for each in self.informer.lister.list()}
+        assert self.objects == {cached.key: cached for cached in self.informer.lister.list()}
 
     def assert_settled(self) -> None:
         assert self.informer.has_synced
@@ -187,13 +205,18 @@ waits = st.tuples(st.just("wait"), st.sampled_from([0.0, 0.01, 2.0, 20.0, 100.0]
 losses = [ConnectionFailed("reset"), TooManyRequests("later")]
 errors = st.sampled_from([None, *losses, Expired("too old"), ServerError("etcd")])
 changes = st.tuples(
-    st.sampled_from(["put", "put", "put", "replace", "delete", "break", "resend"]), names
+    st.sampled_from(["put", "put", "put", "replace", "delete", "break", "resend"]),
+    names,
 )
 failures = st.one_of(
     st.tuples(st.sampled_from(["drop", "refuse-watch", "refuse-list"]), errors),
     st.tuples(st.sampled_from(["black-hole", "compact", "bookmark"]), st.none()),
     st.tuples(st.just("gap"), names),
 )
+
+
+def one_step(step: tuple[str, object]) -> Story:
+    return [step]
 
 
 @given(
@@ -221,11 +244,11 @@ def after_a_bookmark(what: str) -> Story:
 
 
 recoverable = st.one_of(
-    st.tuples(st.sampled_from(["put", "put", "delete"]), names).map(lambda step: [step]),
+    st.tuples(st.sampled_from(["put", "put", "delete"]), names).map(one_step),
     st.sampled_from([None, *losses]).map(lambda error: [("drop", error)]),
     st.sampled_from(losses).map(lambda error: [("refuse-watch", error), ("drop", None)]),
     st.sampled_from(["black-hole", "compact"]).map(after_a_bookmark),
-    waits.map(lambda step: [step]),
+    waits.map(one_step),
 )
 
 
@@ -239,9 +262,14 @@ async def test_an_informer_passes_on_every_change_once_and_in_order(
     since = int(source.resource_version)
     async with background(world.informer.run()):
         await asyncio.sleep(1)
-        for what, argument in (step for story in stories for step in story):
+        for what, argument in chain.from_iterable(stories):
             await world.step(what, argument)
         await asyncio.sleep(RECOVERY_SECONDS)
-    until = int(source.resource_version)
-    assert watch_problems(world.written, world.received, since=since, until=until) == []
+    problems = watch_problems(
+        world.written,
+        world.received,
+        since=since,
+        until=int(source.resource_version),
+    )
+    assert not problems
     assert source.lists == (1 if streams else 2), "a refused stream and its list"

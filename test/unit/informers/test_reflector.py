@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from support.background import background
 from support.cases import cases
 from support.fake_source import FakeSource, raising, thing
+from support.scripted_node import gaps
 
 from kruise_probe.api.errors import (
     BadRequest,
@@ -24,7 +25,7 @@ from kruise_probe.api.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from kruise_probe.api.meta import ApiObject, ListPage, NamespacedName
+from kruise_probe.api.meta import ApiObject, ListPage
 from kruise_probe.informers.attempts import LAST_INTERVAL_SECONDS, Backoff
 from kruise_probe.informers.shared_informer import SharedInformer
 
@@ -32,11 +33,15 @@ Source = FakeSource[ApiObject]
 Informer = SharedInformer[ApiObject]
 
 
+def put(source: Source, *names: str) -> None:
+    for name in names:
+        source.put(thing(name))
+
+
 @pytest.fixture
 def source() -> Source:
     source: Source = FakeSource()
-    for name in "abc":
-        source.put(thing(name))
+    put(source, "a", "b", "c")
     return source
 
 
@@ -51,7 +56,17 @@ async def running(source: Source, *, for_seconds: float = 0.1) -> AsyncIterator[
 
 
 def assert_equal_to(source: Source, informer: Informer) -> None:
-    assert {each.key: each for each in informer.lister.list()} == source.objects
+    assert {cached.key: cached for cached in informer.lister.list()} == source.objects
+
+
+async def assert_equal_after(seconds: float, source: Source, informer: Informer) -> None:
+    await asyncio.sleep(seconds)
+    assert_equal_to(source, informer)
+
+
+def verbs(source: Source) -> list[str]:
+    """Of all requests, in order; `stream` is a streaming list."""
+    return ["stream" if request.streamed else request.verb for request in source.requests]
 
 
 def failing(*errors: Exception) -> Callable[[], None]:
@@ -69,29 +84,21 @@ async def test_c8_a_list_is_streamed_by_one_request(source: Source) -> None:
     async with running(source) as informer:
         assert informer.has_synced
     assert_equal_to(source, informer)
-    assert [(each.verb, each.streamed) for each in source.requests] == [("watch", True)]
+    assert verbs(source) == ["stream"]
 
 
 async def test_c8_a_list_comes_in_pages_if_the_server_refuses_to_stream(source: Source) -> None:
     source.streams = False
     source.page_size = 3
     async with running(source) as informer:
-        source.put(thing("d"))
-        await asyncio.sleep(0.1)
-        assert_equal_to(source, informer)
+        put(source, "d")
+        await assert_equal_after(0.1, source, informer)
         source.compact()
-        source.put(thing("e"))
+        put(source, "e")
         source.drop_watches(Expired("too old"))
-        await asyncio.sleep(5)
-        assert_equal_to(source, informer)
-    assert [(each.verb, each.limit) for each in source.requests] == [
-        ("watch", 0),
-        ("list", 500),
-        ("watch", 0),
-        *[("list", 500)] * 2,
-        ("watch", 0),
-    ]
-    assert sum(each.streamed for each in source.requests) == 1, "it is not tried again"
+        await assert_equal_after(5, source, informer)
+    assert verbs(source) == ["stream", "list", "watch", "list", "list", "watch"]
+    assert [request.limit for request in source.requests] == [0, 500, 0, 500, 500, 0]
 
 
 @cases(
@@ -113,7 +120,7 @@ async def test_pages_shrink_until_the_server_accepts_them(
     async with running(source, for_seconds=60) as informer:
         assert informer.has_synced is (largest > 0)
         assert informer.last_error == ("" if largest else "the body exceeds the limit")
-    lists = [each.limit for each in source.requests if each.verb == "list"]
+    lists = [request.limit for request in source.requests if request.verb == "list"]
     assert lists[:5] == limits
     assert len(lists) < 60
 
@@ -123,8 +130,7 @@ async def test_c8_changes_during_a_streaming_list_are_applied(source: Source) ->
     async with running(source) as informer:
         assert len(informer.lister.list()) == 3
         source.delete(thing("a").key)
-        source.put(thing("b"))
-        source.put(thing("d"))
+        put(source, "b", "d")
         await asyncio.sleep(0.1)
         assert not informer.has_synced
         source.bookmark(ends_initial_events=True)
@@ -143,7 +149,7 @@ async def test_c9_a_streaming_list_that_never_completes_is_cancelled_within_30_s
 
     async def churn() -> None:
         while changes:
-            source.put(thing("a"))
+            put(source, "a")
             await asyncio.sleep(1)
 
     with capture_logs() as logs:
@@ -152,7 +158,7 @@ async def test_c9_a_streaming_list_that_never_completes_is_cancelled_within_30_s
             assert_equal_to(source, informer)
     reasons = [entry["reason"] for entry in logs if entry["event"] == "relisting"]
     assert reasons == ["the streaming list did not complete in time"]
-    assert sum(each.streamed for each in source.requests) == 1
+    assert verbs(source).count("stream") == 1
 
 
 async def test_c9_a_slow_streaming_list_with_events_is_not_cancelled(source: Source) -> None:
@@ -161,8 +167,9 @@ async def test_c9_a_slow_streaming_list_with_events_is_not_cancelled(source: Sou
     async def finish() -> None:
         for _ in range(7):
             await asyncio.sleep(2.5)
-            source.put(thing("slow"))
-        source._send(source._history[-1][1]._replace(initial_events_end=True))
+            put(source, "slow")
+        _, last = source._history[-1]
+        source._send(last._replace(initial_events_end=True))
 
     async with background(finish()), running(source, for_seconds=25) as informer:
         assert informer.has_synced
@@ -185,25 +192,20 @@ async def test_c9_a_slow_streaming_list_with_events_is_not_cancelled(source: Sou
 async def test_c8_a_streamed_list_that_failed_is_followed_by_pages_and_the_next_one_is_streamed(
     source: Source, error: KubeError, inside: bool
 ) -> None:
-    source.ends_initial_events = not inside
-    source.on_watch = failing(*([] if inside else [error]))
+    if inside:
+        source.ends_initial_events = False
+    else:
+        source.on_watch = failing(error)
     async with running(source) as informer:
         source.ends_initial_events = True
         if inside:
             source.drop_watches(error)
-        await asyncio.sleep(5)
-        assert_equal_to(source, informer)
+        await assert_equal_after(5, source, informer)
         source.drop_watches()
         await asyncio.sleep(60)
         source.drop_watches(Expired("too old"))
-        await asyncio.sleep(30)
-        assert_equal_to(source, informer)
-    assert [(each.verb, each.streamed) for each in source.requests] == [
-        ("watch", True),
-        ("list", False),
-        *[("watch", False)] * 2,
-        ("watch", True),
-    ]
+        await assert_equal_after(30, source, informer)
+    assert verbs(source) == ["stream", "list", "watch", "watch", "stream"]
 
 
 async def test_an_expired_continue_token_causes_a_list_at_once(source: Source) -> None:
@@ -218,7 +220,8 @@ async def test_an_expired_continue_token_causes_a_list_at_once(source: Source) -
     async with running(source, for_seconds=5) as informer:
         assert informer.has_synced
     assert_equal_to(source, informer)
-    assert [each.limit for each in source.requests if each.verb == "list"] == [500, 500, 0]
+    limits = [request.limit for request in source.requests if request.verb == "list"]
+    assert limits == [500, 500, 0]
 
 
 async def test_an_unfinished_list_is_retried_and_not_synced(source: Source) -> None:
@@ -241,47 +244,45 @@ async def test_an_unfinished_list_is_retried_and_not_synced(source: Source) -> N
 
 async def test_a_watch_that_ends_normally_continues_at_its_last_version(source: Source) -> None:
     async with running(source, for_seconds=1000) as informer:
-        source.put(thing("late"))
-        await asyncio.sleep(1)
-        assert_equal_to(source, informer)
+        put(source, "late")
+        await assert_equal_after(1, source, informer)
     assert source.lists == 1
     assert 2 <= len(source.requests) <= 4
-    gaps = [b.at - a.at for a, b in zip(source.requests, source.requests[1:], strict=False)]
-    assert all(300 <= gap <= 600 for gap in gaps)
+    lasted = gaps([request.at for request in source.requests])
+    assert all(300 <= seconds <= 600 for seconds in lasted)
 
 
 async def test_a_version_from_the_future_is_dropped_after_a_silent_watch(source: Source) -> None:
     async with running(source, for_seconds=61) as informer:
         source.restore(version=3)
-        source.put(thing("restored"))
-        source.delete(NamespacedName("ns", "a"))
-        await asyncio.sleep(80)
-        assert_equal_to(source, informer)
-        source.put(thing("later"))
-        await asyncio.sleep(1)
-        assert_equal_to(source, informer)
-    verbs = [(each.verb, each.resource_version) for each in source.requests[1:]]
-    assert verbs == [("watch", "13"), ("list", ""), ("watch", "5")]
+        put(source, "restored")
+        source.delete(thing("a").key)
+        await assert_equal_after(80, source, informer)
+        put(source, "later")
+        await assert_equal_after(1, source, informer)
+    assert verbs(source) == ["stream", "watch", "list", "watch"]
+    assert [request.resource_version for request in source.requests[1:]] == ["13", "", "5"]
 
 
 async def test_a_proxy_that_holds_streams_back_gets_a_list_after_one_attempt() -> None:
     held = HeldStreams()
-    held.put(thing("a"))
+    put(held, "a")
     async with running(held, for_seconds=35) as informer:
         assert_equal_to(held, informer)
-        held.put(thing("b"))
-        await asyncio.sleep(70)
-        assert_equal_to(held, informer)
-    assert [each.verb for each in held.requests[:2]] == ["watch", "list"]
+        put(held, "b")
+        await assert_equal_after(70, held, informer)
+    assert verbs(held)[:2] == ["stream", "list"]
 
 
 async def test_a_watch_that_exceeds_its_timeout_is_cancelled(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = source.watch
-    monkeypatch.setattr(
-        source, "watch", lambda **options: watch(**{**options, "timeout_seconds": 10**6})
-    )
+
+    def endless_watch(**options: Any) -> object:
+        return watch(**options | {"timeout_seconds": 10**6})
+
+    monkeypatch.setattr(source, "watch", endless_watch)
     async with running(source, for_seconds=640):
         assert len(source.requests) == 2
         assert source.lists == 1
@@ -312,18 +313,23 @@ def outage(source: Source, error: Exception, *, times: int = 1) -> None:
 TOO_LARGE = ServerError("Too large resource version: 99, current: 12", code=504)
 
 
+def dropped(error: Exception) -> Callable[[Source], None]:
+    """All watches end with this error."""
+    return lambda source: source.drop_watches(error)
+
+
 @cases(
     "fault within_seconds compacted lists",
-    no_data=(lambda s: s.black_hole(), 75, False, 1),
-    no_data_and_compaction=(lambda s: s.black_hole(), 80, True, 2),
-    outage=(lambda s: outage(s, ConnectionFailed("no"), times=6), 80, False, 1),
-    version_never_accepted=(lambda s: outage(s, TOO_LARGE, times=3), 20, False, 2),
-    timeout=(lambda s: s.drop_watches(TimeoutError()), 10, False, 1),
-    unauthorized=(lambda s: s.drop_watches(Unauthorized("expired")), 10, False, 1),
-    too_many_requests=(lambda s: s.drop_watches(TooManyRequests("later")), 10, False, 1),
-    server_error=(lambda s: s.drop_watches(ServerError("etcd")), 10, False, 1),
-    expired=(lambda s: s.drop_watches(Expired("too old")), 10, False, 2),
-    bad_request=(lambda s: s.drop_watches(BadRequest("invalid version")), 10, False, 2),
+    no_data=(FakeSource.black_hole, 75, False, 1),
+    no_data_and_compaction=(FakeSource.black_hole, 80, True, 2),
+    outage=(lambda source: outage(source, ConnectionFailed("no"), times=6), 80, False, 1),
+    version_never_accepted=(lambda source: outage(source, TOO_LARGE, times=3), 20, False, 2),
+    timeout=(dropped(TimeoutError()), 10, False, 1),
+    unauthorized=(dropped(Unauthorized("expired")), 10, False, 1),
+    too_many_requests=(dropped(TooManyRequests("later")), 10, False, 1),
+    server_error=(dropped(ServerError("etcd")), 10, False, 1),
+    expired=(dropped(Expired("too old")), 10, False, 2),
+    bad_request=(dropped(BadRequest("invalid version")), 10, False, 2),
 )
 async def test_c1_changes_during_a_fault_are_not_lost_and_only_an_invalid_version_causes_a_list(
     source: Source,
@@ -334,16 +340,15 @@ async def test_c1_changes_during_a_fault_are_not_lost_and_only_an_invalid_versio
 ) -> None:
     async with running(source, for_seconds=61) as informer:
         fault(source)
-        source.put(thing("b"))
-        source.put(thing("new"))
+        put(source, "b", "new")
         source.delete(thing("a").key)
         if compacted:
             source.compact()
-        await asyncio.sleep(within_seconds)
-        assert_equal_to(source, informer)
+        await assert_equal_after(within_seconds, source, informer)
     assert source.lists == lists
     if lists == 1:
-        assert len({each.resource_version for each in source.requests[1:3]}) == 1
+        versions = {request.resource_version for request in source.requests[1:3]}
+        assert len(versions) == 1
 
 
 async def test_c4_a_version_that_expired_in_an_outage_is_relisted_when_it_ends(
@@ -351,12 +356,11 @@ async def test_c4_a_version_that_expired_in_an_outage_is_relisted_when_it_ends(
 ) -> None:
     async with running(source, for_seconds=90) as informer:
         outage(source, ConnectionFailed("refused"), times=5)
-        source.put(thing("meanwhile"))
+        put(source, "meanwhile")
         source.compact()
-        await asyncio.sleep(80)
-        assert_equal_to(source, informer)
+        await assert_equal_after(80, source, informer)
+    assert verbs(source)[-2:] == ["watch", "stream"]
     refused, listed = source.requests[-2:]
-    assert (refused.streamed, listed.streamed) == (False, True)
     assert listed.at == refused.at
 
 
@@ -377,25 +381,19 @@ async def test_a_version_that_fails_after_each_acceptance_is_dropped(source: Sou
     async with running(source, for_seconds=61) as informer:
         source.on_watch = end_plain_watches
         source.drop_watches()
-        await asyncio.sleep(20)
-        assert_equal_to(source, informer)
-    assert [(each.verb, each.streamed) for each in source.requests[:5]] == [
-        ("watch", True),
-        *[("watch", False)] * 3,
-        ("list", False),
-    ]
+        await assert_equal_after(20, source, informer)
+    assert verbs(source)[:5] == ["stream", "watch", "watch", "watch", "list"]
 
 
 async def test_the_resource_version_never_goes_back(source: Source) -> None:
     async with running(source) as informer:
-        old = source._history[0][1]
-        source.put(thing("d"))
+        _, old = source._history[0]
+        put(source, "d")
         source._send(old)
         await asyncio.sleep(1)
         source.drop_watches()
-        await asyncio.sleep(5)
+        await assert_equal_after(5, source, informer)
         assert source.requests[-1].resource_version == source.resource_version
-        assert_equal_to(source, informer)
 
 
 class Slow(FakeSource[ApiObject]):
@@ -429,7 +427,7 @@ async def test_everything_that_the_server_sends_is_activity(source: Source) -> N
     source.ends_initial_events = False
     async with running(source, for_seconds=5) as informer:
         assert informer.seconds_since_activity() == 5
-        source.put(thing("d"))
+        put(source, "d")
         await asyncio.sleep(1)
         assert informer.seconds_since_activity() == 1
         source.bookmark(ends_initial_events=True)
@@ -441,8 +439,7 @@ async def test_each_page_is_activity() -> None:
     slow = Slow()
     slow.streams = False
     slow.page_size = 1
-    slow.put(thing("a"))
-    slow.put(thing("b"))
+    put(slow, "a", "b")
     async with running(slow, for_seconds=7) as paged:
         assert not paged.has_synced
         assert paged.seconds_since_activity() == pytest.approx(2)
@@ -457,9 +454,8 @@ async def test_an_outage_is_reported_and_ends_at_most_30_s_after_its_cause(sourc
         assert informer.last_error == "connection refused"
         assert informer.seconds_since_outage() == 0
         source.on_watch = lambda: None
-        source.put(thing("meanwhile"))
-        await asyncio.sleep(30.1)
-        assert_equal_to(source, informer)
+        put(source, "meanwhile")
+        await assert_equal_after(30.1, source, informer)
         assert informer.last_error == ""
         assert 0 < informer.seconds_since_outage() <= 31
 
@@ -487,7 +483,8 @@ async def test_a_request_without_a_response_for_seconds_is_an_outage() -> None:
     source = Slow()
     source.opens_after = 8.0
     async with running(source, for_seconds=4) as informer:
-        assert (informer.seconds_since_activity(), informer.seconds_since_outage()) == (4, math.inf)
+        assert informer.seconds_since_activity() == 4
+        assert informer.seconds_since_outage() == math.inf
         await asyncio.sleep(3.9)
         assert informer.seconds_since_outage() == 0
         await asyncio.sleep(3.1)
@@ -499,11 +496,11 @@ async def test_lists_of_versions_that_expire_after_their_first_watch_back_off(
 ) -> None:
     """The next list need not wait for a backoff, but keeps its interval to the last list."""
     source.streams = False
-    outcomes = itertools.cycle([None, Expired("too old")])
+    refused = itertools.cycle([False, True])
 
     def expire_every_second_watch() -> None:
-        if not source.requests[-1].streamed and (error := next(outcomes)):
-            raise error
+        if not source.requests[-1].streamed and next(refused):
+            raise Expired("too old")
 
     source.on_watch = expire_every_second_watch
     source.ends_watches_at_once = True
@@ -521,36 +518,32 @@ async def test_lists_of_versions_that_expire_after_their_first_watch_back_off(
     bug=(KeyError("bug"), "error", "reflector failed"),
 )
 async def test_the_kind_of_error_decides_how_it_is_logged(
-    source: Source,
-    error: Exception,
-    level: str,
-    event: str,
+    source: Source, error: Exception, level: str, event: str
 ) -> None:
     with capture_logs() as logs:
         async with running(source) as informer:
             source.on_watch = failing(error)
             source.drop_watches(ConnectionFailed("first"))
             await asyncio.sleep(10)
-    shown = [(entry["log_level"], entry["event"]) for entry in logs]
-    assert (level, event) in shown
+    assert (level, event) in [(line["log_level"], line["event"]) for line in logs]
     assert informer.last_error == ""
 
 
-def delays(lasted_seconds: float, tries: int, backoff: Backoff | None = None) -> list[float]:
-    used = backoff or Backoff()
-    return [used.delay_after(lasted_seconds) for _ in range(tries)]
+def ten_delays(backoff: Backoff) -> list[float]:
+    return [backoff.delay_after(0) for _ in range(10)]
 
 
 def test_c3_delays_grow_from_under_2_s_to_at_most_30_s_with_jitter() -> None:
-    first, second, *_, last = delays(0, 10)
+    first, second, *_, last = ten_delays(Backoff())
     assert 0.8 <= first <= 1.6 <= second <= 3.2
     assert 15 <= last <= LAST_INTERVAL_SECONDS
-    assert len({round(delays(0, 8)[-1], 3) for _ in range(20)}) > 10
+    last_delays = {round(ten_delays(Backoff())[-1], 3) for _ in range(20)}
+    assert len(last_delays) > 10
 
 
 @pytest.mark.parametrize(("lasted", "healed"), [(60, True), (59, False)])
 def test_only_an_attempt_of_a_minute_resets_the_backoff(lasted: float, healed: bool) -> None:
     backoff = Backoff()
-    delays(0, 10, backoff)
-    assert delays(lasted, 1, backoff) == [0]
-    assert (delays(0, 1, backoff)[0] <= 1.6) is healed
+    ten_delays(backoff)
+    assert backoff.delay_after(lasted) == 0
+    assert (backoff.delay_after(0) <= 1.6) is healed

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pytest
 from support.cases import cases
 from support.fake_source import stamp, thing
@@ -39,20 +38,21 @@ class Listed:
         """A complete list; returns the calls of the handler."""
         self.calls = []
         self.replica.begin_list()
-        for each in items:
-            if isinstance(each, Undecodable):
-                self.replica.listed_undecodable(each)
+        for item in items:
+            if isinstance(item, Undecodable):
+                self.replica.listed_undecodable(item)
             else:
-                self.replica.listed(each)
+                self.replica.listed(item)
         self.replica.finish_list()
         return self.calls
 
     def event(self, type: EventType, item: ApiObject | Undecodable) -> list[str]:
         self.calls = []
+        event = WatchEvent[ApiObject](type, None, item.resource_version)
         if isinstance(item, Undecodable):
-            event = WatchEvent[ApiObject](type, None, item.resource_version, undecodable=item)
+            event = event._replace(undecodable=item)
         else:
-            event = WatchEvent(type, item, item.resource_version)
+            event = event._replace(object=item)
         self.replica.apply(event)
         return self.calls
 
@@ -122,9 +122,7 @@ def test_d12_an_undecodable_version_is_kept_in_a_list_and_logged_once(
     assert listed.event(EventType.DELETED, broken("a", 4)) == ["delete: a 1"]
 
 
-FORMER: Final = msgspec.structs.replace(
-    at("a", 3), metadata=msgspec.structs.replace(at("a", 3).metadata, uid="former")
-)
+FORMER: Final = stamp(thing("a", uid="former"), "3")
 OWN_WRITES = load_table(Path(__file__).parents[2] / "data" / "informers.yaml", {})["own-writes"]
 
 
@@ -134,15 +132,17 @@ def test_an_own_write_is_stored_before_its_event(listed: Listed, steps: list[lis
     seen_version = 5
     for what, name, version, *calls in steps:
         listed.calls = []
-        if what == "written":
-            listed.replica.record_write(at(name, version), str(seen_version))
-        elif what == "former":
-            listed.replica.record_write(FORMER, str(seen_version))
-        elif what == "listed":
-            listed.relist(at(name, version))
-        else:
-            seen_version = max(seen_version, version)
-            listed.event(EventType[what], at(name, version))
+        obj = at(name, version)
+        match what:
+            case "written":
+                listed.replica.record_write(obj, str(seen_version))
+            case "former":
+                listed.replica.record_write(FORMER, str(seen_version))
+            case "listed":
+                listed.relist(obj)
+            case _:
+                seen_version = max(seen_version, version)
+                listed.event(EventType[what], obj)
         assert listed.calls == calls, (what, name, version)
     assert not listed.replica.own_writes or steps[-1][0] == "written"
 
@@ -151,15 +151,16 @@ def test_an_own_write_is_stored_before_its_event(listed: Listed, steps: list[lis
 def test_a_list_that_began_before_an_own_write_does_not_undo_it(
     listed: Listed, version: int, calls: list[str]
 ) -> None:
+    written = at("a", 5)
     listed.relist(at("a", 1))
     listed.replica.begin_list()
-    listed.replica.record_write(at("a", 5), "4")
+    listed.replica.record_write(written, "4")
     listed.calls = []
     listed.replica.listed(at("a", version))
     listed.replica.finish_list()
-    assert listed.replica.get(at("a", 5).key) == at("a", 5)
+    assert listed.replica.get(written.key) == written
     assert listed.calls == calls
-    assert listed.event(EventType.MODIFIED, at("a", 5)) == []
+    assert listed.event(EventType.MODIFIED, written) == []
     assert not listed.replica.own_writes
 
 
@@ -168,7 +169,7 @@ def test_an_object_created_during_a_relist_is_there_until_the_list_decides(
     listed: Listed, listed_too: bool
 ) -> None:
     listed.relist()
-    created = stamp(thing("a"), "5")
+    created = at("a", 5)
     listed.replica.begin_list()
     listed.replica.record_write(created, "")
     assert listed.replica.get(created.key) == created

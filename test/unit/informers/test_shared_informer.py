@@ -8,17 +8,19 @@ from support.fake_source import FakeSource, RecordingHandler, thing
 from kruise_probe.api.meta import ApiObject, NamespacedName
 from kruise_probe.informers.shared_informer import SharedInformer
 
+Source = FakeSource[ApiObject]
+
 
 @pytest.fixture
-def source() -> FakeSource[ApiObject]:
-    source: FakeSource[ApiObject] = FakeSource()
+def source() -> Source:
+    source: Source = FakeSource()
     for name in "ab":
         source.put(thing(name))
     return source
 
 
 async def test_handlers_get_all_events_in_order_and_a_later_one_what_is_stored(
-    source: FakeSource[ApiObject],
+    source: Source,
 ) -> None:
     informer = SharedInformer(source, name="things")
     recorder = RecordingHandler()
@@ -46,7 +48,7 @@ async def test_handlers_get_all_events_in_order_and_a_later_one_what_is_stored(
     below_a_second=(0.9, 2 * 1666),
 )
 async def test_c14_a_resync_calls_handlers_for_every_object(
-    source: FakeSource[ApiObject], resync_seconds: float, resyncs: int
+    source: Source, resync_seconds: float, resyncs: int
 ) -> None:
     informer = SharedInformer(source, name="things", resync_seconds=resync_seconds)
     recorder = RecordingHandler()
@@ -57,7 +59,7 @@ async def test_c14_a_resync_calls_handlers_for_every_object(
 
 
 async def test_a_resync_of_many_objects_yields_to_the_event_loop() -> None:
-    source: FakeSource[ApiObject] = FakeSource()
+    source: Source = FakeSource()
     for number in range(1024):
         source.put(thing(str(number)))
     informer = SharedInformer(source, name="things", resync_seconds=10)

@@ -10,12 +10,11 @@ def color_of(obj: ApiObject) -> str:
     return obj.metadata.labels["color"]
 
 
-changes = st.lists(
-    st.tuples(st.sampled_from("abcd"), st.none() | st.sampled_from("12")), max_size=40
-)
+names = st.sampled_from("abcd")
+colors_or_deletions = st.none() | st.sampled_from("12")
 
 
-@given(changes)
+@given(st.lists(st.tuples(names, colors_or_deletions), max_size=40))
 def test_indices_equal_a_scan_of_all_objects(steps: list[tuple[str, str | None]]) -> None:
     store: Replica[ApiObject] = Replica(name="things")
     store.add_index("color", color_of)
@@ -23,8 +22,10 @@ def test_indices_equal_a_scan_of_all_objects(steps: list[tuple[str, str | None]]
         if color is None:
             store.apply(WatchEvent(EventType.DELETED, thing(name), ""))
         else:
-            store.listed(stamp(thing(name, labels={"color": color}), str(number)))
+            obj = thing(name, labels={"color": color})
+            store.listed(stamp(obj, str(number)))
     for color in "12":
-        scanned = {found.key for found in store.list() if color_of(found) == color}
-        assert {found.key for found in store.by_index("color", color)} == scanned
+        scanned = {obj.key for obj in store.list() if color_of(obj) == color}
+        indexed = {obj.key for obj in store.by_index("color", color)}
+        assert indexed == scanned
         assert (color in store._indices["color"]) == bool(scanned)
