@@ -1,6 +1,5 @@
 import asyncio
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 import structlog
@@ -9,8 +8,10 @@ from structlog.testing import LogCapture
 from support.background import background
 from support.cases import cases
 from support.metrics import counted, metric
+from support.scripted_node import gaps
 
 from kruise_probe.api.errors import ConnectionFailed, ServerError, TooManyRequests
+from kruise_probe.api.times import loop_time
 from kruise_probe.workqueue import retries
 from kruise_probe.workqueue.controller import Controller, Reconcile, Result
 from kruise_probe.workqueue.queue import WorkQueue
@@ -41,34 +42,35 @@ def _logs_as_before() -> object:
 
 def problems(logged: LogCapture) -> list[dict[str, object]]:
     """The log entries of reconciles."""
-    return [dict(each) for each in logged.entries if each["event"] != "starting workers"]
+    return [dict(entry) for entry in logged.entries if entry["event"] != "starting workers"]
+
+
+def counted_reconciles(what: str, **labels: str) -> Callable[[], float]:
+    return counted(f"controller_runtime_reconcile_{what}", controller=NAME, **labels)
 
 
 async def consume(
     queue: WorkQueue[str], reconcile: Reconcile[str], *, seconds: float, workers: int = 1
 ) -> None:
     """Runs a controller for `seconds`, then cancels it."""
-    async with background(Controller(queue=queue, reconcile=reconcile, workers=workers).run()):
+    controller = Controller(queue=queue, reconcile=reconcile, workers=workers)
+    async with background(controller.run()):
         await asyncio.sleep(seconds)
 
 
 class Recorded:
-    """A reconcile that records its calls and returns or raises the given results."""
+    """A reconcile that records the times of its calls, and returns or raises the given results."""
 
     def __init__(self, *outcomes: Result | Exception | None) -> None:
-        self.calls: list[tuple[str, float]] = []
+        self.times: list[float] = []
         self._outcomes = iter(outcomes)
 
-    async def __call__(self, key: str) -> Result | None:
-        self.calls.append((key, asyncio.get_running_loop().time()))
+    async def __call__(self, _key: str) -> Result | None:
+        self.times.append(round(loop_time(), 3))
         outcome = next(self._outcomes, None)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
-
-    @property
-    def times(self) -> list[float]:
-        return [round(at, 3) for _, at in self.calls]
 
 
 @cases(
@@ -145,20 +147,22 @@ async def test_a_reconcile_is_counted_by_result_and_an_error_logged_once(
     level: str,
     panics: int,
 ) -> None:
-    by_result = counted("controller_runtime_reconcile_total", controller=NAME, result=result)
-    errors = counted("controller_runtime_reconcile_errors_total", controller=NAME)
-    panicked = counted("controller_runtime_reconcile_panics_total", controller=NAME)
-    timeouts = counted("controller_runtime_reconcile_timeouts_total", controller=NAME)
+    by_result = counted_reconciles("total", result=result)
+    errors = counted_reconciles("errors_total")
+    panicked = counted_reconciles("panics_total")
+    timeouts = counted_reconciles("timeouts_total")
     queue.add("ns/name")
     queue.add("other")
     await consume(queue, Recorded(outcome), seconds=0.5)
-    assert (by_result(), errors(), panicked(), timeouts()) == (
-        1 + (result == "success"), result == "error", panics, 0,
-    )  # fmt: skip
+    assert by_result() == (2 if result == "success" else 1)
+    assert errors() == (result == "error")
+    assert panicked() == panics
+    assert timeouts() == 0
     entries = problems(logged)
     assert [entry["log_level"] for entry in entries] == [level] * bool(level)
     for entry in entries:
-        assert (entry["controller"], entry["request"]) == (NAME, "ns/name")
+        assert entry["controller"] == NAME
+        assert entry["request"] == "ns/name"
         assert entry["reconcile_id"]
         assert entry.get("exc_info") or "broken" in str(entry["error"])
 
@@ -169,10 +173,10 @@ async def test_d4_a_reconcile_that_exceeds_its_timeout_is_counted_and_retried(
     times: list[float] = []
 
     async def hang(_key: str) -> None:
-        times.append(asyncio.get_running_loop().time())
+        times.append(loop_time())
         await asyncio.sleep(1000)
 
-    timeouts = counted("controller_runtime_reconcile_timeouts_total", controller=NAME)
+    timeouts = counted_reconciles("timeouts_total")
     queue.add("a")
     await consume(queue, hang, seconds=40)
     assert times == [0, 31]
@@ -203,7 +207,8 @@ async def served_at_each_yield(
 
     for number in range(1000):
         queue.add(str(number))
-    async with background(Controller(queue=queue, reconcile=reconcile, workers=workers).run()):
+    controller = Controller(queue=queue, reconcile=reconcile, workers=workers)
+    async with background(controller.run()):
         while served < 1000:
             seen.append(served)
             await asyncio.sleep(0)
@@ -214,7 +219,8 @@ async def test_reconciles_of_one_slice_do_not_yield_to_the_event_loop(
     queue: WorkQueue[str],
 ) -> None:
     """No virtual time passes, so all of them are within one slice: a yield for each would double their cost."""
-    assert len(set(await served_at_each_yield(queue))) < 10
+    seen = await served_at_each_yield(queue)
+    assert len(set(seen)) < 10
 
 
 @pytest.mark.parametrize("workers", [1, 48])
@@ -232,29 +238,31 @@ async def test_a_burst_of_quick_reconciles_yields_to_other_tasks_after_each_slic
         busy_seconds += 0.005 / 4
 
     seen = await served_at_each_yield(queue, busy, workers=workers)
-    assert max(after - before for before, after in pairwise(seen)) <= 5
+    assert max(gaps(seen)) <= 5
     assert virtual_time() == 0
 
 
 async def test_d1_a_transition_is_processed_before_ten_thousand_queued_keys(
     queue: WorkQueue[str],
 ) -> None:
-    served: list[tuple[str, float]] = []
+    transitions: list[float] = []
 
     async def reconcile(key: str) -> None:
         await asyncio.sleep(0.01)
-        served.append((key, asyncio.get_running_loop().time()))
+        if key.startswith("transition"):
+            transitions.append(loop_time())
 
     for number in range(10_000):
         queue.add(f"initial-{number}", Priority.LOW)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(consume(queue, reconcile, seconds=26, workers=2))
+    async with background(consume(queue, reconcile, seconds=26, workers=2)):
         for second in (5, 15, 25):
-            await asyncio.sleep(second - asyncio.get_running_loop().time())
+            await asyncio.sleep(second - loop_time())
             queue.add(f"transition-{second}", Priority.HIGH)
-    late = [at - int(key.split("-")[1]) for key, at in served if key.startswith("t")]
-    assert len(late) == 3
-    assert max(late) < 0.1
+        await asyncio.sleep(0.5)
+    first, second, third = transitions
+    assert 5 <= first < 5.1
+    assert 15 <= second < 15.1
+    assert 25 <= third < 25.1
 
 
 async def test_d2_each_low_key_is_processed_within_30_s_under_saturation(
@@ -265,7 +273,7 @@ async def test_d2_each_low_key_is_processed_within_30_s_under_saturation(
 
     async def reconcile(key: str) -> None:
         await asyncio.sleep(0.1)
-        served[key] = asyncio.get_running_loop().time()
+        served[key] = loop_time()
 
     async def saturate() -> None:
         for second in range(600):
@@ -274,12 +282,11 @@ async def test_d2_each_low_key_is_processed_within_30_s_under_saturation(
             for number in range(2):  # less than an eighth of that
                 key = f"low-{second}-{number}"
                 queue.add(key, Priority.LOW)
-                added[key] = asyncio.get_running_loop().time()
+                added[key] = loop_time()
             await asyncio.sleep(1)
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(saturate())
-        group.create_task(consume(queue, reconcile, seconds=640, workers=2))
+    async with background(saturate()):
+        await consume(queue, reconcile, seconds=640, workers=2)
     assert added.keys() <= served.keys()
     assert max(served[key] - at for key, at in added.items()) < 30
 
@@ -308,8 +315,7 @@ async def test_one_slow_reconcile_a_minute_is_logged(
 
     for key in range(9):
         queue.add(str(key))
-    await consume(queue, wait, seconds=100, workers=1)
-    assert [(entry["seconds"], entry["keys_waiting"]) for entry in problems(logged)] == [
-        (10.0, 8),
-        (10.0, 2),
-    ]
+    await consume(queue, wait, seconds=100)
+    entries = problems(logged)
+    assert [entry["seconds"] for entry in entries] == [10.0, 10.0]
+    assert [entry["keys_waiting"] for entry in entries] == [8, 2]

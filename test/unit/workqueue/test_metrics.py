@@ -1,30 +1,32 @@
 import asyncio
 import gc
 import math
-import threading
 from collections import defaultdict
+from itertools import chain
 from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY, generate_latest
+from prometheus_client.samples import Sample
 
 from kruise_probe.workqueue.controller import Controller
 from kruise_probe.workqueue.metrics import ReconcileMetrics, publish
 from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.turns import Priority
 
+QUEUE = {"name", "controller"}
 GO = {
-    "workqueue_depth": {"name", "controller", "priority"},
-    "workqueue_adds_total": {"name", "controller"},
-    "workqueue_retries_total": {"name", "controller"},
-    "workqueue_unfinished_work_seconds": {"name", "controller"},
-    "workqueue_longest_running_processor_seconds": {"name", "controller"},
-    "workqueue_queue_duration_seconds_bucket": {"name", "controller", "le"},
-    "workqueue_queue_duration_seconds_count": {"name", "controller"},
-    "workqueue_queue_duration_seconds_sum": {"name", "controller"},
-    "workqueue_work_duration_seconds_bucket": {"name", "controller", "le"},
-    "workqueue_work_duration_seconds_count": {"name", "controller"},
-    "workqueue_work_duration_seconds_sum": {"name", "controller"},
+    "workqueue_depth": QUEUE | {"priority"},
+    "workqueue_adds_total": QUEUE,
+    "workqueue_retries_total": QUEUE,
+    "workqueue_unfinished_work_seconds": QUEUE,
+    "workqueue_longest_running_processor_seconds": QUEUE,
+    "workqueue_queue_duration_seconds_bucket": QUEUE | {"le"},
+    "workqueue_queue_duration_seconds_count": QUEUE,
+    "workqueue_queue_duration_seconds_sum": QUEUE,
+    "workqueue_work_duration_seconds_bucket": QUEUE | {"le"},
+    "workqueue_work_duration_seconds_count": QUEUE,
+    "workqueue_work_duration_seconds_sum": QUEUE,
     "controller_runtime_reconcile_total": {"controller", "result"},
     "controller_runtime_reconcile_errors_total": {"controller"},
     "controller_runtime_terminal_reconcile_errors_total": {"controller"},
@@ -39,13 +41,9 @@ GO = {
 """Names and labels of a Go manager's /metrics, controller-runtime 0.23."""
 
 
-def samples(name: str) -> dict[str, set[str]]:
-    return {
-        each.name: set(each.labels)
-        for metric in REGISTRY.collect()
-        for each in metric.samples
-        if each.labels.get("controller") == name and not each.name.endswith("_created")
-    }
+def samples_of(controller: str) -> list[Sample]:
+    samples = chain.from_iterable(metric.samples for metric in REGISTRY.collect())
+    return [sample for sample in samples if sample.labels.get("controller") == controller]
 
 
 def value(metric: str, queue: WorkQueue[Any], **labels: str) -> float | None:
@@ -69,22 +67,25 @@ async def test_d3_names_and_labels_are_those_of_go(queue: WorkQueue[str]) -> Non
     queue.add("a")
     ReconcileMetrics(queue.name)
     ours = {"kruise_probe_slow_steps_total": {"controller"}}
-    assert samples(queue.name) == GO | ours
+    labels = {
+        sample.name: set(sample.labels)
+        for sample in samples_of(queue.name)
+        if not sample.name.endswith("_created")
+    }
+    assert labels == GO | ours
 
 
 async def test_buckets_of_durations_are_those_of_go(queue: WorkQueue[str]) -> None:
     metrics = ReconcileMetrics(queue.name)
     metrics.seconds.observe(0)
     bounds: dict[str, list[float]] = defaultdict(list)
-    for metric in REGISTRY.collect():
-        for each in metric.samples:
-            if each.labels.get("controller") == queue.name and "le" in each.labels:
-                bounds[each.name].append(float(each.labels["le"]))
-    powers_of_ten = [*(10.0**exponent for exponent in range(-8, 4)), math.inf]
-    for duration in ("queue", "work"):
-        assert bounds[f"workqueue_{duration}_duration_seconds_bucket"] == pytest.approx(
-            powers_of_ten
-        )
+    for sample in samples_of(queue.name):
+        if "le" in sample.labels:
+            bounds[sample.name].append(float(sample.labels["le"]))
+    powers_of_ten = [10.0**exponent for exponent in range(-8, 4)]
+    expected = pytest.approx([*powers_of_ten, math.inf])
+    assert bounds["workqueue_queue_duration_seconds_bucket"] == expected
+    assert bounds["workqueue_work_duration_seconds_bucket"] == expected
     reconcile = bounds["controller_runtime_reconcile_time_seconds_bucket"]
     assert (reconcile[0], reconcile[-2], len(reconcile)) == (0.005, 60, 41)
 
@@ -104,8 +105,8 @@ async def test_depth_is_by_priority_and_includes_keys_added_during_processing(
     await queue.get()
     queue.add("again")
     queue.add("other")
-    depth = {p: value("workqueue_depth", queue, priority=p) for p in ("-100", "0", "100")}
-    assert depth == {"-100": 1, "0": 2, "100": 0}
+    for priority, depth in (("-100", 1), ("0", 2), ("100", 0)):
+        assert value("workqueue_depth", queue, priority=priority) == depth
 
 
 async def test_adds_count_a_ready_key_once_and_delayed_adds_as_retries(
@@ -129,16 +130,16 @@ async def test_queue_and_work_durations_are_observed(queue: WorkQueue[str]) -> N
     queue.done(key)
     assert value("workqueue_queue_duration_seconds_sum", queue) == 5
     assert value("workqueue_work_duration_seconds_sum", queue) == 0.5
-    waited = [
-        value("workqueue_queue_duration_seconds_bucket", queue, le=le) for le in ("1.0", "10.0")
-    ]
-    assert waited == [0, 1]
+    assert value("workqueue_queue_duration_seconds_bucket", queue, le="1.0") == 0
+    assert value("workqueue_queue_duration_seconds_bucket", queue, le="10.0") == 1
 
 
 async def test_the_age_of_unfinished_work_is_computed_at_each_scrape(queue: WorkQueue[str]) -> None:
     def ages() -> list[float | None]:
-        names = ("unfinished_work_seconds", "longest_running_processor_seconds")
-        return [value(f"workqueue_{name}", queue) for name in names]
+        return [
+            value("workqueue_unfinished_work_seconds", queue),
+            value("workqueue_longest_running_processor_seconds", queue),
+        ]
 
     queue.add("a")
     queue.add("b")
@@ -156,13 +157,8 @@ async def test_the_age_of_unfinished_work_is_computed_at_each_scrape(queue: Work
 async def test_without_an_event_loop_unfinished_work_has_no_age(queue: WorkQueue[str]) -> None:
     queue.add("a")
     await queue.get()
-    found: list[float | None] = []
-    scrape = threading.Thread(
-        target=lambda: found.append(value("workqueue_unfinished_work_seconds", queue))
-    )
-    scrape.start()
-    scrape.join()
-    assert found == [0]
+    age = await asyncio.to_thread(value, "workqueue_unfinished_work_seconds", queue)
+    assert age == 0
 
 
 async def test_series_end_with_their_queue() -> None:

@@ -1,20 +1,15 @@
 from collections import Counter
 
 from kruise_probe.workqueue.queue import WorkQueue
-from kruise_probe.workqueue.turns import (
-    FAIR_TURN_AFTER,
-    Priority,
-    PriorityFifo,
-)
+from kruise_probe.workqueue.turns import FAIR_TURN_AFTER, Priority, PriorityFifo
 
 LOW, NORMAL, HIGH = Priority
 
 
-def fifo_of(*keys: tuple[str, Priority]) -> PriorityFifo[str]:
-    fifo: PriorityFifo[str] = PriorityFifo()
-    for key, priority in keys:
-        fifo.push(key, priority)
-    return fifo
+def push(fifo: PriorityFifo[str], priority: Priority, letter: str, *, keys: int) -> None:
+    """Add `keys` keys that begin with a letter."""
+    for number in range(keys):
+        fifo.push(f"{letter}{number}", priority)
 
 
 def drain(fifo: PriorityFifo[str]) -> list[str]:
@@ -27,23 +22,26 @@ def next_of(fifo: PriorityFifo[str]) -> str:
     return key
 
 
+def next_letters(fifo: PriorityFifo[str], count: int) -> str:
+    return "".join(next_of(fifo)[0] for _ in range(count))
+
+
 def test_two_lower_bands_take_turns() -> None:
-    fifo = fifo_of(
-        *((f"low-{n}", LOW) for n in range(99)), *((f"n-{n}", NORMAL) for n in range(99))
-    )
+    fifo = PriorityFifo[str]()
+    push(fifo, LOW, "l", keys=99)
+    push(fifo, NORMAL, "n", keys=99)
     served = Counter[str]()
     for turn in range(160):
-        fifo.push(f"high-{turn}", HIGH)
-        served[next_of(fifo).split("-")[0]] += 1
-    assert served == {"high": 140, "low": 10, "n": 10}
+        fifo.push(f"h{turn}", HIGH)
+        served[next_of(fifo)[0]] += 1
+    assert served == {"h": 140, "l": 10, "n": 10}
 
 
-def by_letter(*, keys: int, groups: str, priority: Priority = NORMAL) -> PriorityFifo[str]:
-    """A queue whose groups are the first letters; `keys` of each group wait."""
-    fifo: PriorityFifo[str] = PriorityFifo(lambda key: key[0])
-    for group in groups:
-        for number in range(keys):
-            fifo.push(f"{group}{number}", priority)
+def by_letter(groups: str, priority: Priority = NORMAL) -> PriorityFifo[str]:
+    """A queue whose groups are the first letters; two keys of each group wait."""
+    fifo = PriorityFifo[str](lambda key: key[0])
+    for letter in groups:
+        push(fifo, priority, letter, keys=2)
     return fifo
 
 
@@ -56,31 +54,32 @@ async def test_groups_of_one_band_take_turns_and_each_is_first_in_first_out() ->
 
 
 def test_a_touched_key_goes_to_the_end_of_its_own_group() -> None:
-    fifo = by_letter(keys=2, groups="ab", priority=HIGH)
+    fifo = by_letter("ab", HIGH)
     fifo.push("a-late", LOW)
     fifo.touch("a-late", LOW, HIGH)
     assert drain(fifo) == ["a0", "b0", "a1", "b1", "a-late"]
 
 
 def test_a_group_without_ready_keys_uses_no_memory() -> None:
-    fifo = by_letter(keys=2, groups="abc")
+    fifo = by_letter("abc")
     drain(fifo)
-    assert [len(band) for band in fifo._bands] == [0, 0, 0]
+    assert not any(fifo._bands)
 
 
 def test_lower_bands_get_every_eighth_turn() -> None:
-    high = [(f"high-{number}", HIGH) for number in range(40)]
-    low = [(f"low-{number}", LOW) for number in range(40)]
-    assert "".join(key[0] for key in drain(fifo_of(*high, *low))[:24]) == "hhhhhhhl" * 3
+    fifo = PriorityFifo[str]()
+    push(fifo, HIGH, "h", keys=40)
+    push(fifo, LOW, "l", keys=40)
+    assert next_letters(fifo, 24) == "hhhhhhhl" * 3
 
 
 def test_turns_are_counted_anew_after_a_time_without_lower_keys() -> None:
-    fifo = fifo_of(*((f"high-{n}", HIGH) for n in range(30)), ("low-a", LOW))
-    for _ in range(FAIR_TURN_AFTER - 1):
-        assert next_of(fifo).startswith("high")
-    assert [next_of(fifo)[:3] for _ in range(2)] == ["hig", "low"]
+    fifo = PriorityFifo[str]()
+    push(fifo, HIGH, "h", keys=30)
+    push(fifo, LOW, "l", keys=1)
+    assert next_letters(fifo, FAIR_TURN_AFTER + 1) == "h" * FAIR_TURN_AFTER + "l"
     for _ in range(3):
-        fifo.push("low-b", LOW)
-        assert [next_of(fifo)[:3] for _ in range(3)] == ["hig"] * 3
-        fifo._bands[LOW].take(fifo._group_of("low-b"), "low-b")
+        fifo.push("late", LOW)
+        assert next_letters(fifo, 3) == "hhh"
+        fifo.discard("late", LOW)
         next_of(fifo)

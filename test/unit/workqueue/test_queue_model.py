@@ -8,8 +8,9 @@
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import looptime
 import pytest
@@ -21,8 +22,6 @@ from kruise_probe.workqueue import retries
 from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.turns import Priority
 
-T = TypeVar("T")
-
 keys = st.sampled_from("abcde")
 priorities = st.sampled_from(Priority)
 delays = st.integers(min_value=-1, max_value=8)
@@ -31,7 +30,7 @@ delays = st.integers(min_value=-1, max_value=8)
 class WorkQueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.loop = looptime.patch_event_loop(asyncio.SelectorEventLoop(), noop_cycles=2)
+        self.runner = asyncio.Runner(loop_factory=partial(looptime.new_event_loop, noop_cycles=2))
         self.delays = pytest.MonkeyPatch()
         self.delays.setattr(retries, "BASE_DELAY_SECONDS", 1.0)
         self.delays.setattr(retries, "MAX_DELAY_SECONDS", 4.0)
@@ -44,32 +43,29 @@ class WorkQueueMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.delays.undo()
-        self.loop.close()
+        self.runner.close()
 
-    def on_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.loop.run_until_complete(work)
-
-    def call(self, work: Callable[[], None]) -> None:
+    def call(self, work: Callable[..., None], *args: Any) -> None:
         """Call `work` in the loop, as the queue requires."""
 
         async def called() -> None:
-            work()
+            work(*args)
 
-        self.on_loop(called())
+        self.runner.run(called())
 
     @rule(key=keys, priority=priorities)
     def add(self, key: str, priority: Priority) -> None:
-        self.call(lambda: self.queue.add(key, priority))
+        self.call(self.queue.add, key, priority)
         self.want(key, priority)
 
     @rule(key=keys, seconds=delays, priority=priorities)
     def add_after(self, key: str, seconds: int, priority: Priority) -> None:
-        self.call(lambda: self.queue.add_after(key, seconds, priority))
+        self.call(self.queue.add_after, key, seconds, priority)
         self.delay(key, seconds, priority)
 
     @rule(key=keys, priority=priorities)
     def add_rate_limited(self, key: str, priority: Priority) -> None:
-        self.call(lambda: self.queue.add_rate_limited(key, priority))
+        self.call(self.queue.add_rate_limited, key, priority)
         failures = self.failures.get(key, 0)
         self.failures[key] = failures + 1
         self.delay(key, min(4, 2**failures), priority)
@@ -82,7 +78,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.ready())
     @rule()
     def get(self) -> None:
-        key, priority = self.on_loop(self.queue.get())
+        key, priority = self.runner.run(self.queue.get())
         assert key in self.ready()
         assert priority == self.wanted.pop(key)
         self.processing.add(key)
@@ -91,14 +87,15 @@ class WorkQueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.processing)))
-        self.call(lambda: self.queue.done(key))
+        self.call(self.queue.done, key)
         self.processing.remove(key)
 
     @rule(seconds=st.integers(min_value=1, max_value=5))
     def time_passes(self, seconds: int) -> None:
         # Half a second off, so that what ends now has ended.
-        self.on_loop(asyncio.sleep(self.now + seconds + 0.5 - self.loop.time()))
         self.now += seconds
+        left = self.now + 0.5 - self.runner.get_loop().time()
+        self.runner.run(asyncio.sleep(left))
         for key, (ready_at, priority) in list(self.delayed.items()):
             if ready_at <= self.now:
                 del self.delayed[key]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from functools import partial
 
 import looptime
 from hypothesis import given, settings
@@ -9,28 +10,30 @@ from hypothesis import strategies as st
 from support.background import background
 from support.cases import cases
 
+from kruise_probe.api.times import loop_time
 from kruise_probe.workqueue.controller import Controller
 from kruise_probe.workqueue.queue import WorkQueue
-
-WORKERS = 48
 
 
 class Slow:
     """A controller whose reconciles last as long as the key says: `<group><number>/<seconds>`."""
 
-    def __init__(self, workers: int = WORKERS) -> None:
-        self.queue: WorkQueue[str] = WorkQueue(name="slow", group_of=lambda key: key[0])
-        self.workers = workers
+    def __init__(self, workers: int = 48) -> None:
+        self.queue = WorkQueue[str](name="slow", group_of=lambda key: key[0])
+        self.added: set[str] = set()
         self.ended: dict[str, float] = {}
         self.controller = Controller(queue=self.queue, reconcile=self._reconcile, workers=workers)
 
     async def _reconcile(self, key: str) -> None:
-        await asyncio.sleep(float(key.partition("/")[2]))
-        self.ended[key] = asyncio.get_running_loop().time()
+        _, _, seconds = key.partition("/")
+        await asyncio.sleep(float(seconds))
+        self.ended[key] = loop_time()
 
     def add(self, group: str, keys: int, seconds: float) -> None:
         for number in range(keys):
-            self.queue.add(f"{group}{number}/{seconds}")
+            key = f"{group}{number}/{seconds}"
+            self.added.add(key)
+            self.queue.add(key)
 
     @property
     def held(self) -> Counter[str]:
@@ -43,7 +46,7 @@ class Slow:
         return {key[0] for key in self.queue.dirty if key not in self.queue.processing}
 
     def last_end(self, group: str) -> float:
-        return max(at for key, at in self.ended.items() if key[0] == group)
+        return max(ended for key, ended in self.ended.items() if key[0] == group)
 
 
 @cases("seconds", webhook=10.0, longest_webhook=30.0)
@@ -63,7 +66,8 @@ async def test_a_group_alone_holds_all_workers_but_one() -> None:
         slow.add("a", 150, 10.0)
         await asyncio.sleep(35)
         assert slow.held == {"a": 9}
-        assert sorted(Counter(round(at) for at in slow.ended.values()).values()) == [47, 47, 47]
+        ended_together = Counter(round(ended) for ended in slow.ended.values())
+        assert list(ended_together.values()) == [47, 47, 47]
 
 
 async def test_groups_that_are_all_slow_hold_equal_shares() -> None:
@@ -78,7 +82,7 @@ async def test_groups_that_are_all_slow_hold_equal_shares() -> None:
 
 
 async def test_a_queue_of_one_group_uses_all_workers() -> None:
-    queue: WorkQueue[int] = WorkQueue(name="nodes")
+    queue = WorkQueue[int](name="nodes")
     controller = Controller(queue=queue, reconcile=lambda _: asyncio.sleep(1), workers=4)
     async with background(controller.run()):
         for key in range(9):
@@ -102,7 +106,6 @@ def test_no_worker_idles_while_it_may_take_a_key(
     workers: int, adds: list[tuple[float, str, int, float]]
 ) -> None:
     """The last free worker waits for a group that holds none. In the end every key was reconciled."""
-    loop = looptime.patch_event_loop(asyncio.SelectorEventLoop(), noop_cycles=2)
     slow = Slow(workers)
 
     async def look() -> None:
@@ -115,13 +118,11 @@ def test_no_worker_idles_while_it_may_take_a_key(
 
     async def run() -> None:
         async with background(slow.controller.run()), background(look()):
-            for seconds, group, keys, each in adds:
-                await asyncio.sleep(seconds)
-                slow.add(group, keys, each)
+            for pause, group, keys, seconds in adds:
+                await asyncio.sleep(pause)
+                slow.add(group, keys, seconds)
             await asyncio.sleep(16)
 
-    loop.run_until_complete(run())
-    loop.close()
-    assert slow.ended.keys() == {
-        f"{group}{number}/{each}" for _, group, keys, each in adds for number in range(keys)
-    }
+    with asyncio.Runner(loop_factory=partial(looptime.new_event_loop, noop_cycles=2)) as runner:
+        runner.run(run())
+    assert slow.ended.keys() == slow.added

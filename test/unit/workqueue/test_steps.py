@@ -6,10 +6,11 @@ from time import thread_time
 import pytest
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
+from support.background import background
 from support.cases import cases
 from support.metrics import metric
 
-from kruise_probe.workqueue.controller import Controller, Result
+from kruise_probe.workqueue.controller import Controller
 from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.slices import Slices, Steps
 from kruise_probe.workqueue.steps import measured
@@ -32,22 +33,19 @@ async def test_each_slow_step_is_reported_and_waits_are_not() -> None:
 
     with capture_logs() as logs:
         assert await measured(work()) == "done"
-    first, second = [each["cpu_seconds"] for each in logs]
+    first, second = [line["cpu_seconds"] for line in logs]
     assert first >= 0.08
     assert second >= 0.06
     assert first + second < 0.2
 
 
 async def test_errors_and_cancellations_pass_through_measured_work() -> None:
-    ended: list[str] = []
-
     async def work() -> None:
         try:
             await asyncio.sleep(5.0)
         except asyncio.CancelledError:
-            ended.append("cancelled")
             await asyncio.sleep(1.0)
-            raise ValueError("broken") from None
+            raise ValueError("cancelled") from None
 
     async def run() -> None:
         await measured(work())
@@ -55,9 +53,8 @@ async def test_errors_and_cancellations_pass_through_measured_work() -> None:
     task = asyncio.create_task(run())
     await asyncio.sleep(1.0)
     task.cancel()
-    with pytest.raises(ValueError, match="broken"):
+    with pytest.raises(ValueError, match="cancelled"):
         await task
-    assert ended == ["cancelled"]
 
 
 def computation(seconds: float) -> Steps[None]:
@@ -67,25 +64,23 @@ def computation(seconds: float) -> Steps[None]:
 
 @cases("is_in_slices", at_once=False, in_slices=True)
 async def test_a_slow_reconcile_is_logged_with_its_key_and_counted(is_in_slices: bool) -> None:
-    queue: WorkQueue[str] = WorkQueue(name=f"slow-{is_in_slices}")
+    queue = WorkQueue[str](name=f"slow-{is_in_slices}")
     slices = Slices()
 
-    async def reconcile(key: str) -> Result | None:
+    async def reconcile(key: str) -> None:
         seconds = 0.07 if key == "ns/large" else 0.0
         if is_in_slices:
             await slices.run(computation(seconds))
         else:
             compute(seconds)
-        return None
 
     controller = Controller(queue=queue, reconcile=reconcile, workers=1)
     with capture_logs(processors=[merge_contextvars]) as logs:
-        running = asyncio.create_task(controller.run())
-        for key in ("ns/small", "ns/large"):
-            queue.add(key)
-        await asyncio.sleep(1.0)
-        running.cancel()
-        await asyncio.wait({running})
-    (found,) = [each for each in logs if each["event"] == "slow step"]
-    assert (found["controller"], found["request"]) == (queue.name, "ns/large")
+        async with background(controller.run()):
+            queue.add("ns/small")
+            queue.add("ns/large")
+            await asyncio.sleep(1.0)
+    (found,) = [line for line in logs if line["event"] == "slow step"]
+    assert found["controller"] == queue.name
+    assert found["request"] == "ns/large"
     assert metric("kruise_probe_slow_steps_total", controller=queue.name) == 1
