@@ -4,9 +4,11 @@ import asyncio
 import itertools
 import re
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
+from unittest.mock import ANY
 
 import looptime
 import pytest
@@ -15,10 +17,11 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 from support.fake_leases import LEASE, FakeElectionClient, FakeLeases
+from support.wire import Json
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.resources import LEASES
-from kruise_probe.api.times import utc_now
+from kruise_probe.api.times import loop_time, utc_now
 from kruise_probe.manager.leader_election import (
     LeaderElection,
     LeaderElector,
@@ -55,14 +58,16 @@ class Process:
         self.ended: list[str] = []
         self.reason = ""
         self.drain_seconds = 0.0
-        options = LeaderElection("kruise-system", "manager", name, *durations)
         client: Any = self.link
-        self.elector = LeaderElector(lambda: client, options, now=lambda: utc_now() + skew)
+        self.elector = LeaderElector(
+            lambda: client,
+            LeaderElection("kruise-system", "manager", name, *durations),
+            now=lambda: utc_now() + skew,
+        )
         self.task: asyncio.Task[None] | None = None
 
-    def start(self) -> "Process":
+    def start(self) -> None:
         self.task = asyncio.create_task(self._run(), name=self.name)
-        return self
 
     async def _run(self) -> None:
         try:
@@ -97,12 +102,11 @@ class Process:
 
 async def until(condition: Callable[[], bool], *, within_seconds: float) -> float:
     """Waits for `condition`; returns the seconds that it took."""
-    time = asyncio.get_running_loop().time
-    begun = time()
+    begun = loop_time()
     while not condition():
-        assert time() - begun < within_seconds, f"not within {within_seconds} s"
+        assert loop_time() - begun < within_seconds, f"not within {within_seconds} s"
         await asyncio.sleep(0.05)
-    return time() - begun
+    return loop_time() - begun
 
 
 class Election:
@@ -117,9 +121,15 @@ class Election:
         self.leases = FakeLeases()
         self.processes: list[Process] = []
 
+    def add(self, name: str, **options: Any) -> Process:
+        process = Process(self.leases, name, **options)
+        self.processes.append(process)
+        return process
+
     def start(self, name: str, **options: Any) -> Process:
-        self.processes.append(Process(self.leases, name, **options).start())
-        return self.processes[-1]
+        process = self.add(name, **options)
+        process.start()
+        return process
 
     async def leader(self) -> Process:
         """Start the process `one`, which leads."""
@@ -127,14 +137,20 @@ class Election:
         await until(lambda: one.leads, within_seconds=1)
         return one
 
+    async def leader_and_standby(self, *, after_seconds: float) -> tuple[Process, Process]:
+        one = await self.leader()
+        two = self.start("two")
+        await asyncio.sleep(after_seconds)
+        return one, two
+
     async def renewal(self, *, within_seconds: float) -> None:
         """Wait until a renewal is stored."""
         before = self.version
         await until(lambda: self.version > before, within_seconds=within_seconds)
 
     async def end(self) -> None:
-        for each in self.processes:
-            await each.stop()
+        for process in self.processes:
+            await process.stop()
 
     @property
     def version(self) -> int:
@@ -142,9 +158,13 @@ class Election:
         return int(self.leases.sources["leases"].resource_version)
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def stored(self) -> Json:
         assert self.leases.stored
-        return dict(self.leases.stored["spec"])
+        return self.leases.stored
+
+    @property
+    def spec(self) -> Json:
+        return dict(self.stored["spec"])
 
 
 @pytest.fixture
@@ -157,8 +177,7 @@ async def election() -> AsyncIterator[Election]:
 async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_2_s(
     election: Election,
 ) -> None:
-    one, two = await election.leader(), election.start("two")
-    await asyncio.sleep(30)
+    one, two = await election.leader_and_standby(after_seconds=30)
     one.drain_seconds = 3.0
     stopping = asyncio.create_task(one.stop())
     await asyncio.sleep(2.9)
@@ -171,8 +190,7 @@ async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_2_s(
 
 async def test_a_leader_stopped_during_a_renewal_releases_the_lease(election: Election) -> None:
     """The server has applied the renewal; the candidate no longer waits for the response."""
-    one, two = await election.leader(), election.start("two")
-    await asyncio.sleep(10)
+    one, two = await election.leader_and_standby(after_seconds=10)
     one.link.latency_seconds = 0.2
     await election.renewal(within_seconds=3)
     await one.stop()
@@ -180,8 +198,7 @@ async def test_a_leader_stopped_during_a_renewal_releases_the_lease(election: El
 
 
 async def test_the_lease_of_a_killed_leader_is_acquired_when_it_expires(election: Election) -> None:
-    one, two = await election.leader(), election.start("two")
-    await asyncio.sleep(30)
+    one, two = await election.leader_and_standby(after_seconds=30)
     one.link.reachable = False
     assert await until(lambda: two.leads, within_seconds=17) >= 13
 
@@ -204,11 +221,11 @@ async def test_a_term_counts_from_the_sending_of_its_renewal(
     one.link.latency_seconds = latency_seconds
     await asyncio.sleep(20)
     await election.renewal(within_seconds=12)
-    sent_at = asyncio.get_running_loop().time() - latency_seconds
+    sent_at = loop_time() - latency_seconds
     await asyncio.sleep(latency_seconds + 0.1)
     one.link.reachable = False
     await until(lambda: not one.leads, within_seconds=11)
-    assert 9.8 <= asyncio.get_running_loop().time() - sent_at <= 10.1
+    assert 9.8 <= loop_time() - sent_at <= 10.1
 
 
 async def test_a_lost_response_is_not_taken_for_another_leader(election: Election) -> None:
@@ -234,8 +251,7 @@ async def test_a_lease_held_by_another_ends_the_leader_at_its_next_renewal(
 
 
 async def test_a_deleted_lease_makes_no_second_leader(election: Election) -> None:
-    one, two = await election.leader(), election.start("two")
-    await asyncio.sleep(5)
+    one, two = await election.leader_and_standby(after_seconds=5)
     election.leases.remove(LEASES, *LEASE)
     await asyncio.sleep(30)
     assert one.leads
@@ -255,26 +271,25 @@ async def test_a_leader_whose_lease_was_deleted_stops_at_once(
 
 async def test_a_standby_with_a_working_watch_does_not_poll(election: Election) -> None:
     await election.leader()
-    two = Process(election.leases, "two")
-    election.processes.append(two)
-    reads: list[float] = []
+    two = election.add("two")
+    reads = 0
     get = two.link.get
 
-    async def counted(*args: Any, **options: Any) -> object:
-        reads.append(asyncio.get_running_loop().time())
-        return await get(*args, **options)
+    async def counted(*request: Any) -> object:
+        nonlocal reads
+        reads += 1
+        return await get(*request)
 
     two.link.get = counted  # type: ignore[method-assign]  # the test listens in
     two.start()
     await asyncio.sleep(120)
-    assert len(reads) == 1
+    assert reads == 1
     await asyncio.sleep(190)
-    assert len(reads) == 2, "a watch ends after five minutes"
+    assert reads == 2, "a watch ends after five minutes"
 
 
 async def test_a_standby_without_a_watch_acquires_the_lease_in_time(election: Election) -> None:
-    one, two = await election.leader(), election.start("two")
-    await asyncio.sleep(5)
+    one, two = await election.leader_and_standby(after_seconds=5)
     two.link.reachable = False
     await one.stop()
     await asyncio.sleep(3)
@@ -296,9 +311,9 @@ async def test_failed_attempts_are_repeated_once_per_retry_period(election: Elec
         one.link.create = one.link.get = refuse  # type: ignore[method-assign]  # a broken server
         await asyncio.sleep(60)
     assert 25 <= requests <= 60
-    warned = [each["event"] for each in logs if each["log_level"] == "warning"]
+    warned = [line["event"] for line in logs if line["log_level"] == "warning"]
     assert warned == ["lease not acquired"]
-    assert {each["error"] for each in logs if "error" in each} == {"refused"}
+    assert {line["error"] for line in logs if "error" in line} == {"refused"}
 
 
 @pytest.mark.parametrize("method", ["get", "create", "patch"])
@@ -309,7 +324,7 @@ async def test_a_request_without_response_is_repeated_after_half_the_renew_deadl
     times: list[float] = []
 
     async def hang(*_: object, **__: object) -> None:
-        times.append(asyncio.get_running_loop().time())
+        times.append(loop_time())
         await asyncio.get_running_loop().create_future()
 
     setattr(election.start("one").link, method, hang)
@@ -318,12 +333,10 @@ async def test_a_request_without_response_is_repeated_after_half_the_renew_deadl
 
 
 async def test_a_bookmark_is_no_deletion_of_the_lease(election: Election) -> None:
-    await election.leader()
-    observed = election.start("two").elector
-    await asyncio.sleep(5)
+    _, two = await election.leader_and_standby(after_seconds=5)
     election.leases.sources["leases"].bookmark()
     await asyncio.sleep(0.1)
-    assert observed._observed.resource_version == str(election.version)
+    assert two.elector._observed.resource_version == str(election.version)
 
 
 async def test_a_lost_race_for_the_lease_is_no_warning(election: Election) -> None:
@@ -331,8 +344,8 @@ async def test_a_lost_race_for_the_lease_is_no_warning(election: Election) -> No
         for name in ("one", "two", "three"):
             election.start(name)
         await asyncio.sleep(60)
-    changes = [each["holder"] for each in logs if each["event"] == "leader changed"]
-    assert not [each for each in logs if each["log_level"] == "warning"]
+    changes = [line["holder"] for line in logs if line["event"] == "leader changed"]
+    assert all(line["log_level"] != "warning" for line in logs)
     assert len(changes) == 3, "each candidate logs the leader once"
     assert len(set(changes)) == 1
 
@@ -340,28 +353,37 @@ async def test_a_lost_race_for_the_lease_is_no_warning(election: Election) -> No
 async def test_the_lease_has_the_record_that_other_clients_read(election: Election) -> None:
     """Renewals keep the time of the acquisition. Each new holder is one transition."""
 
-    def record() -> dict[str, Any]:
-        return {key: each for key, each in election.spec.items() if not key.endswith("Time")}
+    def record(holder: str, *, seconds: int = 15, transitions: int) -> Json:
+        return {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": seconds,
+            "leaseTransitions": transitions,
+            "acquireTime": ANY,
+            "renewTime": ANY,
+        }
 
-    one, two = await election.leader(), election.start("two")
-    mine = {"holderIdentity": "one", "leaseDurationSeconds": 15, "leaseTransitions": 0}
-    assert record() == mine
-    acquired = election.spec["acquireTime"]
-    assert election.spec["renewTime"] == acquired
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", acquired)
-    assert election.leases.stored
-    named = {"name": "manager", "namespace": "kruise-system"}
-    assert election.leases.stored["metadata"].items() >= named.items()
+    one = await election.leader()
+    acquired = election.spec
+    assert acquired == record("one", transitions=0)
+    assert acquired["renewTime"] == acquired["acquireTime"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", acquired["acquireTime"])
+    metadata = election.stored["metadata"]
+    assert (metadata["name"], metadata["namespace"]) == LEASE
+
+    two = election.start("two")
     await asyncio.sleep(30)
+    renewed = election.spec
     assert election.version > 20
-    assert (record(), election.spec["acquireTime"]) == (mine, acquired)
-    assert election.spec["renewTime"] > acquired
+    assert renewed == acquired | {"renewTime": ANY}
+    assert renewed["renewTime"] > acquired["renewTime"]
+
     await one.stop()
     await until(lambda: two.leads, within_seconds=2)
-    assert record() == mine | {"holderIdentity": "two", "leaseTransitions": 1}
+    assert election.spec == record("two", transitions=1)
     await two.stop()
-    assert record() == {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 1}
-    assert election.spec["acquireTime"] == election.spec["renewTime"]
+    released = election.spec
+    assert released == record("", seconds=1, transitions=1)
+    assert released["acquireTime"] == released["renewTime"]
 
 
 async def test_work_that_fails_releases_the_lease_and_raises_its_error(election: Election) -> None:
@@ -381,7 +403,7 @@ async def test_a_release_without_response_does_not_delay_the_end(
     with capture_logs() as logs:
         await one.stop()
     assert looptime <= 2.2
-    assert [each["error"] for each in logs] == ["no response in time"]
+    assert [line["error"] for line in logs] == ["no response in time"]
     assert one.ended == ["stopped"]
 
 
@@ -390,15 +412,28 @@ async def test_the_gauge_shows_the_leader(election: Election) -> None:
         return REGISTRY.get_sample_value("leader_election_master_status", {"name": "manager"})
 
     one = election.start("one")
-    before = gauge()
+    assert gauge() == 0
     await asyncio.sleep(1)
-    during = gauge()
+    assert gauge() == 1
     await one.stop()
-    assert (before, during, gauge()) == (0, 1, 0)
+    assert gauge() == 0
 
 
-FAULTS = ("unreachable", "reachable", "refusing", "answering", "deaf", "hearing", "slow", "fast",
-          "stop", "start")  # fmt: skip
+Step = tuple[int, str, float]
+"""A process, its fault, and the seconds before it."""
+
+FAULTS = (
+    "unreachable",
+    "reachable",
+    "refusing",
+    "answering",
+    "deaf",
+    "hearing",
+    "slow",
+    "fast",
+    "stop",
+    "start",
+)
 STEPS = st.lists(
     st.tuples(
         st.sampled_from((0, 1, 2)),
@@ -412,15 +447,17 @@ STEPS = st.lists(
 @st.composite
 def legal_durations(draw: st.DrawFn) -> Durations:
     renew_deadline = draw(st.floats(1.5, 30.0))
-    lease = draw(st.integers(int(renew_deadline) + 1, int(renew_deadline) + 20))
-    return Durations(lease, renew_deadline, draw(st.floats(0.2, renew_deadline / 1.25)))
+    shortest_lease = int(renew_deadline) + 1
+    lease = draw(st.integers(shortest_lease, shortest_lease + 19))
+    retry_period = draw(st.floats(0.2, renew_deadline / 1.25))
+    return Durations(lease, renew_deadline, retry_period)
 
 
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS, durations=st.just(DEFAULT_DURATIONS) | legal_durations())
 @example([(0, "slow", 0.0), (0, "unreachable", 12.0)], Durations(15, 14.0, 2.0))
 def test_whatever_fails_there_are_never_two_leaders(
-    steps: list[tuple[int, str, float]], durations: Durations
+    steps: list[Step], durations: Durations
 ) -> None:
     """And in the end one candidate leads.
 
@@ -430,44 +467,46 @@ def test_whatever_fails_there_are_never_two_leaders(
     with asyncio.Runner(loop_factory=partial(looptime.new_event_loop, noop_cycles=2)) as runner:
         terms = runner.run(_play(steps, durations))
 
-    for (_, ended), (begun, _) in itertools.pairwise(terms):
-        assert ended <= begun
+    for earlier, later in itertools.pairwise(terms):
+        assert earlier.last_seen_at <= later.began_at
 
 
-async def _play(
-    steps: list[tuple[int, str, float]], durations: Durations
-) -> list[tuple[float, float]]:
-    """Runs the steps, checks every tenth of a second, and returns when each term began and ended."""
+@dataclass
+class Term:
+    """Of one leader; loop times."""
+
+    leader: int
+    began_at: float
+    last_seen_at: float
+
+
+async def _play(steps: list[Step], durations: Durations) -> list[Term]:
+    """Runs the steps, checks every tenth of a second, and returns the terms in order."""
     election = Election()
     for number in range(3):
         election.start(f"p{number}", skew=timedelta(hours=number), durations=durations)
-    terms: list[tuple[float, float]] = []
-    time = asyncio.get_running_loop().time
-    leading = -1
+    terms: list[Term] = []
     async with asyncio.TaskGroup() as tasks:
         playing = tasks.create_task(_steps(election, steps, durations))
         while not playing.done():
             await asyncio.sleep(0.1)
-            now = [number for number, each in enumerate(election.processes) if each.leads]
-            assert len(now) <= 1, f"two leaders: {now}"
-            if now and now[0] != leading:
-                terms.append((time(), time()))
-                leading = now[0]
-            elif now:
-                terms[-1] = (terms[-1][0], time())
-    for each in election.processes:
-        each.link.reachable = True
+            leaders = [number for number, process in enumerate(election.processes) if process.leads]
+            assert len(leaders) <= 1, f"two leaders: {leaders}"
+            for leader in leaders:
+                if not terms or terms[-1].leader != leader:
+                    terms.append(Term(leader, loop_time(), loop_time()))
+                terms[-1].last_seen_at = loop_time()
+    for process in election.processes:
+        process.link.reachable = True
     await election.end()
     again = [election.start(f"again{number}", durations=durations) for number in range(3)]
     await asyncio.sleep(2 * (durations.lease + durations.retry_period) + 5)
-    assert sum(each.leads for each in again) == 1
+    assert sum(process.leads for process in again) == 1
     await election.end()
     return terms
 
 
-async def _steps(
-    election: Election, steps: list[tuple[int, str, float]], durations: Durations
-) -> None:
+async def _steps(election: Election, steps: list[Step], durations: Durations) -> None:
     for number, fault, seconds in steps:
         await asyncio.sleep(seconds)
         process = election.processes[number]
@@ -485,4 +524,5 @@ async def _steps(
             case _:
                 if process.task is None or process.task.done():
                     again = Process(election.leases, f"{process.name}+", durations=durations)
-                    election.processes[number] = again.start()
+                    again.start()
+                    election.processes[number] = again
