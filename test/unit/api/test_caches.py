@@ -5,12 +5,15 @@ import gc
 import random
 import tracemalloc
 from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
 
 import msgspec
 import pytest
 from support.builders import (
     container_wire,
     marker,
+    npp_wire,
     owned_fields,
     pod,
     policy_wire,
@@ -18,12 +21,14 @@ from support.builders import (
 )
 from support.cases import cases
 from support.output import print_line
+from support.wire import Json
 
 from kruise_probe.api.caches import BUDGET, Budget, Cache
 from kruise_probe.api.extraction import extract
+from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.controllers.claims import claims_of
-from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.plan import probes_of_marker
 
 LIMIT_BYTES = 3 << 20
@@ -31,9 +36,23 @@ LOOSEST = 8
 """An estimate may be this many times too large. Most are twice the memory."""
 
 
-_FIELDS = [(f"field{number}", ctypes.c_size_t) for number in range(10)]
+class Mallinfo2(ctypes.Structure):
+    _fields_ = [
+        ("arena", ctypes.c_size_t),
+        ("ordblks", ctypes.c_size_t),
+        ("smblks", ctypes.c_size_t),
+        ("hblks", ctypes.c_size_t),
+        ("hblkhd", ctypes.c_size_t),
+        ("usmblks", ctypes.c_size_t),
+        ("fsmblks", ctypes.c_size_t),
+        ("uordblks", ctypes.c_size_t),
+        ("fordblks", ctypes.c_size_t),
+        ("keepcost", ctypes.c_size_t),
+    ]
+
+
 MALLINFO = ctypes.CDLL(None).mallinfo2
-MALLINFO.restype = type("mallinfo2", (ctypes.Structure,), {"_fields_": _FIELDS})
+MALLINFO.restype = Mallinfo2
 
 
 @pytest.fixture
@@ -49,9 +68,13 @@ def _empty() -> None:
     BUDGET.age()
 
 
-def names(number: int, count: int) -> list[str]:
+def names(number: int, length: int) -> list[str]:
     """Short strings of which none is in another list."""
-    return [f"{number:x}.{each:x}" for each in range(count)]
+    return [f"{number:x}.{position:x}" for position in range(length)]
+
+
+def compiled(**probe: Any) -> CompiledMarker:
+    return compile_marker(marker(probes=[probe_wire(**probe)]))
 
 
 def labels_renamed(number: int) -> None:
@@ -59,12 +82,12 @@ def labels_renamed(number: int) -> None:
 
 
 def annotations_of_completed_pods(number: int) -> None:
-    pod(annotations={each: each + "\U0001f600" for each in names(number, 12)})
+    pod(annotations={name: name + "\U0001f600" for name in names(number, 12)})
 
 
-def pods_with_1000_named_ports(number: int) -> None:
+def pods_with_1000_named_ports(number: int) -> Pod:
     ports = dict.fromkeys(names(number, 1000), 30_000)
-    pod(containers=[container_wire(ports=ports)])
+    return pod(containers=[container_wire(ports=ports)])
 
 
 def started_containers(number: int) -> None:
@@ -72,55 +95,67 @@ def started_containers(number: int) -> None:
 
 
 def fields_of_managers(number: int) -> None:
-    pod(owned=owned_fields(labels=names(number, 100), conditions=names(number, 30)))
+    fields = owned_fields(labels=names(number, 100), conditions=names(number, 30))
+    pod(owned=fields)
 
 
 def selectors(number: int) -> None:
-    expressions = [
-        {"key": each, "operator": "In", "values": names(number, 32)} for each in names(number, 32)
-    ]
+    values = names(number, 32)
+    expressions = [{"key": key, "operator": "In", "values": values} for key in values]
     compile_marker(marker(selector={"matchExpressions": expressions}))
 
 
 def claims_with_short_keys(number: int) -> None:
-    policy = policy_wire("Succeeded", dict.fromkeys(names(number, 100), f"v{number}"))
-    claims_of((compile_marker(marker(probes=[probe_wire(policies=[policy])])),))
+    labels = dict.fromkeys(names(number, 100), f"v{number}")
+    claims_of((compiled(policies=[policy_wire(labels=labels)]),))
 
 
 def claims_with_wide_values(number: int) -> None:
-    values = dict.fromkeys(names(number, 32), f"\U0001f600{number}" + "x" * 500)
-    values_from_messages = [
-        {"annotation": f"m{each}", "regex": f"(?:a|b|c|d|{each})+"} for each in names(number, 8)
-    ]
-    policy = policy_wire("Succeeded", None, values, values_from_messages)
-    claims_of((compile_marker(marker(probes=[probe_wire(policies=[policy])])),))
+    policy = policy_wire(
+        annotations=dict.fromkeys(names(number, 32), f"\U0001f600{number}" + "x" * 500),
+        from_message=[
+            {"annotation": f"m{name}", "regex": f"(?:a|b|c|d|{name})+"} for name in names(number, 8)
+        ],
+    )
+    claims_of((compiled(policies=[policy]),))
 
 
 def entries_of_deleted_pods(number: int) -> None:
-    ports = dict.fromkeys(names(number, 1000), 30_000)
-    of = pod(containers=[container_wire(ports=ports)])
-    probes_of_marker(compile_marker(marker()), of.containers, of.started)
+    deleted = pods_with_1000_named_ports(number)
+    probes_of_marker(compiled(), deleted.containers, deleted.started)
+
+
+def long_command(number: int) -> Json:
+    return {"exec": {"command": names(number, 1000)}}
 
 
 def commands_of_short_arguments(number: int) -> None:
-    command = {"exec": {"command": names(number, 1000)}}
-    of = pod()
-    edited = compile_marker(marker(probes=[probe_wire(handler=command)]))
-    assert probes_of_marker(edited, of.containers, of.started)
+    probed = pod()
+    edited = compiled(handler=long_command(number))
+    assert probes_of_marker(edited, probed.containers, probed.started)
 
 
 def probes_of_a_node(number: int) -> None:
-    command = {"exec": {"command": names(number, 1000)}}
-    probe = {"name": "web#healthy", "containerName": "main", "probe": command}
-    entry = {"name": "web-0", "namespace": "default", "uid": "u", "IP": "", "probes": [probe]}
-    wire = {"metadata": {"name": "node-1"}, "spec": {"podProbes": [entry]}}
+    probe = {
+        "name": "web#healthy",
+        "containerName": "main",
+        "probe": long_command(number),
+    }
+    entry = {
+        "name": "web-0",
+        "namespace": "default",
+        "uid": "u",
+        "IP": "",
+        "probes": [probe],
+    }
+    wire = npp_wire(entries=[entry])
     NODE_POD_PROBES.decode(msgspec.json.encode(wire))
 
 
 def hashes_with_ports(number: int) -> None:
-    handler = {"tcpSocket": {"port": "http"}}
-    of = pod(containers=[container_wire(ports={"http": number})])
-    compile_marker(marker(probes=[probe_wire(handler=handler)])).probes[0].hash_on(of)
+    (probe,) = compiled(handler={"tcpSocket": {"port": "http"}}).probes
+    probed = pod(containers=[container_wire(ports={"http": number})])
+    probe.hash_on(probed)
 
 
 def traced_bytes() -> int:
@@ -128,28 +163,31 @@ def traced_bytes() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-@cases(
+@pytest.mark.parametrize(
     "fill",
-    label_renames=labels_renamed,
-    annotations=annotations_of_completed_pods,
-    named_ports=pods_with_1000_named_ports,
-    started_containers=started_containers,
-    managed_fields=fields_of_managers,
-    selectors=selectors,
-    short_keys=claims_with_short_keys,
-    wide_values=claims_with_wide_values,
-    entries_of_deleted_pods=entries_of_deleted_pods,
-    commands=commands_of_short_arguments,
-    node_pod_probes=probes_of_a_node,
-    hashes=hashes_with_ports,
+    [
+        labels_renamed,
+        annotations_of_completed_pods,
+        pods_with_1000_named_ports,
+        started_containers,
+        fields_of_managers,
+        selectors,
+        claims_with_short_keys,
+        claims_with_wide_values,
+        entries_of_deleted_pods,
+        commands_of_short_arguments,
+        probes_of_a_node,
+        hashes_with_ports,
+    ],
 )
 def test_what_a_tenant_can_grow_takes_no_more_than_the_budget(
-    fill: Callable[[int], None], limit: int
+    fill: Callable[[int], object], limit: int
 ) -> None:
     tracemalloc.start()
     try:
         fill_until_eviction(fill, limit)
-        used, with_caches = BUDGET.used_bytes, traced_bytes()
+        used = BUDGET.used_bytes
+        with_caches = traced_bytes()
         _empty()
         kept = with_caches - traced_bytes()
     finally:
@@ -159,19 +197,21 @@ def test_what_a_tenant_can_grow_takes_no_more_than_the_budget(
     assert kept >= used // LOOSEST
 
 
-def fill_until_eviction(fill: Callable[[int], None], limit: int) -> None:
-    number, before = 0, 0
-    while BUDGET.used_bytes >= before:
+def fill_until_eviction(fill: Callable[[int], object], limit: int) -> None:
+    before = 0
+    for number in count():
+        if BUDGET.used_bytes < before:
+            return
         before = BUDGET.used_bytes
         assert before <= limit
         fill(number)
-        number += 1
 
 
 def allocated_bytes() -> int:
     """By malloc, which RE2 uses."""
-    fields = (ctypes.c_size_t * 10).from_buffer_copy(MALLINFO())
-    arena_bytes, mapped_bytes = fields[7], fields[4]
+    found = MALLINFO()
+    arena_bytes: int = found.uordblks
+    mapped_bytes: int = found.hblkhd
     return arena_bytes + mapped_bytes
 
 
@@ -195,10 +235,9 @@ def test_compiled_patterns_take_no_more_than_their_estimate(pattern: str, limit:
             extract(text, pattern % number)
         number += 1
     kept = allocated_bytes() - before
-    print_line(
-        f"{number} patterns: {BUDGET.used_bytes:,} bytes by the estimate, {kept:,} in memory"
-    )
-    assert kept <= BUDGET.used_bytes
+    used = BUDGET.used_bytes
+    print_line(f"{number} patterns: {used:,} bytes by the estimate, {kept:,} in memory")
+    assert kept <= used
 
 
 def test_an_entry_in_use_outlives_a_flood_of_others() -> None:

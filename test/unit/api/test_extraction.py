@@ -17,11 +17,9 @@ from kruise_probe.api.extraction import (
 from kruise_probe.api.pods import Mark
 from kruise_probe.api.reserved import SYNTAX
 
-COST = "controller.kubernetes.io/pod-deletion-cost"
-
-
-def wanted(pattern: str = "", *, over_limit: bool = False) -> FromMessage:
-    return FromMessage(pattern, "static", 10, over_limit)
+LABEL = Mark("labels", "a")
+ANNOTATION = Mark("annotations", "a")
+COST = Mark("annotations", "controller.kubernetes.io/pod-deletion-cost")
 
 
 @cases(
@@ -49,31 +47,26 @@ def test_the_value_is_what_the_pattern_finds(message: str, pattern: str, value: 
 
 
 @cases(
-    "message value",
-    valid=("primary", "primary"),
-    space=("a b", None),
-    of_63_characters=("v" * 63, "v" * 63),
-    of_64_characters=("v" * 64, None),
-    another_script=("ключ", None),
+    "mark message valid",
+    label=(LABEL, "primary", True),
+    label_with_a_space=(LABEL, "a b", False),
+    label_of_63_characters=(LABEL, "v" * 63, True),
+    label_of_64_characters=(LABEL, "v" * 64, False),
+    label_in_another_script=(LABEL, "ключ", False),
+    annotation=(ANNOTATION, "any text: ключ", True),
+    annotation_of_1024_bytes=(ANNOTATION, "x" * 1024, True),
+    annotation_of_1025_bytes=(ANNOTATION, "x" * 1025, False),
+    bytes_not_characters=(ANNOTATION, "é" * 600, False),
+    cost=(COST, "-10", True),
+    cost_that_is_no_integer=(COST, "10.5", False),
+    cost_that_is_too_large=(COST, "99999999999", False),
 )
-def test_a_label_needs_a_valid_value(message: str, value: str | None) -> None:
-    assert value_of(Mark("labels", "a"), wanted(), message) == value
-    assert value_of(Mark("labels", "a"), wanted(".*", over_limit=True), message) is None
+def test_a_mark_needs_a_valid_value(mark: Mark, message: str, valid: bool) -> None:
+    wanted = FromMessage("", "static", 10, over_limit=False)
+    over_limit = FromMessage(".*", "static", 10, over_limit=True)
 
-
-@cases(
-    "key message value",
-    any_text=("a", "any text: ключ", "any text: ключ"),
-    of_1024_bytes=("a", "x" * 1024, "x" * 1024),
-    of_1025_bytes=("a", "x" * 1025, None),
-    bytes_not_characters=("a", "é" * 600, None),
-    cost=(COST, "-10", "-10"),
-    cost_that_is_no_integer=(COST, "10.5", None),
-    cost_that_is_too_large=(COST, "99999999999", None),
-)
-def test_an_annotation_needs_a_valid_value(key: str, message: str, value: str | None) -> None:
-    assert value_of(Mark("annotations", key), wanted(), message) == value
-    assert value_of(Mark("annotations", key), wanted(".*", over_limit=True), message) is None
+    assert value_of(mark, wanted, message) == (message if valid else None)
+    assert value_of(mark, over_limit, message) is None
 
 
 @cases(
@@ -92,7 +85,8 @@ def test_an_unusable_pattern_is_refused_with_the_reason(pattern: str, why: str) 
 
 
 def test_the_patterns_of_a_marker_are_bounded_in_total() -> None:
-    budget, pattern = PatternBudget(), ".{1,200}"
+    budget = PatternBudget()
+    pattern = ".{1,200}"
     fitting = MAX_MARKER_INSTRUCTIONS // budget.take(pattern)
     for _ in range(fitting - 1):
         budget.take(pattern)

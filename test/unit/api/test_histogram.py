@@ -14,9 +14,9 @@ def test_a_histogram_counts_like_the_librarys(durations: list[float]) -> None:
     registry = CollectorRegistry()
     expected = Histogram("expected", "", buckets=BOUNDS, registry=registry)
     ours = DurationHistogram(BOUNDS)
-    for each in durations:
-        ours.observe(each)
-        expected.observe(each)
+    for duration in durations:
+        ours.observe(duration)
+        expected.observe(duration)
 
     assert ours.buckets() == [
         (bound, registry.get_sample_value("expected_bucket", {"le": bound}))

@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.api.errors import (
-    Status,
-    StatusDetails,
-    error_of,
-)
+from kruise_probe.api.errors import Status, StatusDetails, error_of
 from kruise_probe.api.names import ProbeName
 from kruise_probe.api.times import format_micro_time, format_time, parse_time
 
@@ -20,7 +16,8 @@ from kruise_probe.api.times import format_micro_time, format_time, parse_time
     probe=st.text(min_size=1).filter(lambda text: "#" not in text),
 )
 def test_probe_name_round_trips(marker: str, probe: str) -> None:
-    assert ProbeName.parse(str(ProbeName(marker, probe))) == ProbeName(marker, probe)
+    name = ProbeName(marker, probe)
+    assert ProbeName.parse(str(name)) == name
 
 
 @given(st.text())
@@ -30,12 +27,15 @@ def test_any_text_parses_as_a_probe_name(text: str) -> None:
     assert str(parsed) == text or not parsed.marker
 
 
+AT = datetime(2022, 9, 9, 7, 13, 4, tzinfo=UTC)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("2022-09-09T07:13:04Z", datetime(2022, 9, 9, 7, 13, 4, tzinfo=UTC)),
-        ("2022-09-09T09:13:04+02:00", datetime(2022, 9, 9, 7, 13, 4, tzinfo=UTC)),
-        ("2022-09-09T07:13:04.123456Z", datetime(2022, 9, 9, 7, 13, 4, 123456, tzinfo=UTC)),
+        ("2022-09-09T07:13:04Z", AT),
+        ("2022-09-09T09:13:04+02:00", AT),
+        ("2022-09-09T07:13:04.123456Z", AT.replace(microsecond=123456)),
         ("", None),
         (None, None),
         ("yesterday", None),
@@ -62,7 +62,7 @@ def test_early_years_have_four_digits() -> None:
 
 
 def test_retry_after_of_the_status_is_kept() -> None:
-    error = error_of(429, Status(details=StatusDetails(retry_after_seconds=3)))
+    details = StatusDetails(retry_after_seconds=3)
 
-    assert error.retry_after_seconds == 3.0
+    assert error_of(429, Status(details=details)).retry_after_seconds == 3.0
     assert error_of(429, None, retry_after_seconds=1.5).retry_after_seconds == 1.5

@@ -1,6 +1,7 @@
 """Label selectors, compared with a direct implementation of the documentation."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,9 @@ EXPRESSIONS = st.builds(
     operator=st.sampled_from(["In", "NotIn"]),
     values=st.lists(VALUES, min_size=1).map(tuple),
 ) | st.builds(
-    LabelSelectorRequirement, key=KEYS, operator=st.sampled_from(["Exists", "DoesNotExist"])
+    LabelSelectorRequirement,
+    key=KEYS,
+    operator=st.sampled_from(["Exists", "DoesNotExist"]),
 )
 
 
@@ -32,23 +35,27 @@ def selectors(
     return st.builds(LabelSelector, match_labels=labels, match_expressions=some)
 
 
+def meets(labels: Mapping[str, str], requirement: LabelSelectorRequirement) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "In":
+            return value in (requirement.values or ())
+        case _:
+            return value not in (requirement.values or ())
+
+
 def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     wanted = selector.match_labels or {}
     expressions = selector.match_expressions or ()
     if not wanted and not expressions:
         return False
-    held = [labels.get(key) == value for key, value in wanted.items()]
-    for each in expressions:
-        values = each.values or ()
-        held.append(
-            {
-                "In": labels.get(each.key) in values,
-                "NotIn": labels.get(each.key) not in values,
-                "Exists": each.key in labels,
-                "DoesNotExist": each.key not in labels,
-            }[each.operator]
-        )
-    return all(held)
+    return wanted.items() <= labels.items() and all(
+        meets(labels, requirement) for requirement in expressions
+    )
 
 
 @given(selector=selectors(LABELS, EXPRESSIONS), labels=LABELS)
@@ -93,13 +100,8 @@ POOR_EXPRESSIONS = st.builds(
 
 @given(selectors(st.dictionaries(POOR_KEYS, POOR_VALUES, max_size=2), POOR_EXPRESSIONS))
 def test_selector_compiles_exactly_if_it_is_valid(selector: LabelSelector) -> None:
-    errors = [
-        each
-        for each in marker_errors(PodProbeMarkerSpec(selector))
-        if each.path.startswith("spec.selector.")
-    ]
-    if errors:
-        with pytest.raises(ValueError, match="selector requirement on"):
-            compile_selector(selector)
-    else:
+    errors = marker_errors(PodProbeMarkerSpec(selector))
+    is_invalid = any(error.path.startswith("spec.selector.") for error in errors)
+    refused = pytest.raises(ValueError, match="selector requirement on")
+    with refused if is_invalid else nullcontext():
         compile_selector(selector)

@@ -1,12 +1,13 @@
 """Projection of pods: one recorded on a real cluster, and unusual ones."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from support.builders import CREATED, condition_wire, owned_fields, pod, pod_wire
+from support.builders import CREATED, condition_wire, owned_fields, pod
 from support.cases import cases
 from support.wire import Json
 
@@ -22,8 +23,12 @@ def decoded(**metadata: Any) -> Pod:
     return PODS.decode(msgspec.json.encode({"metadata": {"name": "a", **metadata}}))
 
 
+def recorded() -> Pod:
+    return PODS.decode(RECORDED.read_bytes())
+
+
 def test_recorded_pod_is_projected_without_native_conditions() -> None:
-    pod = PODS.decode(RECORDED.read_bytes())
+    pod = recorded()
 
     assert str(pod.key) == "default/recorded"
     assert pod.node == "kruise-probe-node"
@@ -45,20 +50,22 @@ def test_recorded_pod_is_projected_without_native_conditions() -> None:
         Mark("labels", "idle"),
         Mark("annotations", "controller.kubernetes.io/pod-deletion-cost"),
     }, "our entry of the status subresource"
-    assert [(found.type, found.message) for found in pod.conditions] == [("game.io/idle", "idle")]
+    (condition,) = pod.conditions
+    assert (condition.type, condition.message) == ("game.io/idle", "idle")
 
 
 def test_last_applied_configuration_is_dropped() -> None:
     """What the manager writes it has to see; a label of that name is one like others."""
-    key = "kubectl.kubernetes.io/last-applied-configuration"
-    marks = {key: "x", "kubernetes.io/config.mirror": "x"}
+    kept = {"kubernetes.io/config.mirror": "x"}
+    marks = kept | {"kubectl.kubernetes.io/last-applied-configuration": "x"}
     pod = decoded(labels=marks, annotations=marks)
-    assert (pod.labels, pod.annotations) == (marks, {"kubernetes.io/config.mirror": "x"})
+    assert pod.labels == marks
+    assert pod.annotations == kept
     assert pod.mirror
 
 
 def managed(manager: str, *labels: str, **more: Any) -> Json:
-    fields: Json = {"f:metadata": {"f:labels": {f"f:{each}": {} for each in labels}}}
+    fields: Json = {"f:metadata": {"f:labels": {f"f:{label}": {} for label in labels}}}
     return {"manager": manager, "fieldsV1": fields, **more}
 
 
@@ -83,15 +90,16 @@ def test_other_entries_are_not_owned(entry: Json) -> None:
     },
 )
 def test_absent_and_null_decode_alike(document: Json) -> None:
-    pod = PODS.decode(json.dumps(document).encode())
+    pod = PODS.decode(msgspec.json.encode(document))
     assert (pod.labels, pod.annotations, pod.ip, pod.node) == ({}, {}, "", "")
     assert (pod.containers, pod.conditions, pod.owned) == ((), (), NOTHING_OWNED)
-    assert (pod.initialized, pod.active) == (False, True)
+    assert not pod.initialized
+    assert pod.active
 
 
 def test_pods_of_one_template_share_their_parts() -> None:
-    one = PODS.decode(RECORDED.read_bytes())
-    two = PODS.decode(RECORDED.read_bytes())
+    one = recorded()
+    two = recorded()
 
     assert one.containers is two.containers
     assert one.owned is two.owned
@@ -99,19 +107,20 @@ def test_pods_of_one_template_share_their_parts() -> None:
 
 
 def test_pods_with_hundreds_of_conditions_share_them_or_their_texts_and_marks() -> None:
-    kinds = [f"example.com/{number}" for number in range(384)]
+    types = [f"example.com/{number}" for number in range(384)]
     later = "2026-01-01T00:00:01Z"
-    pods = []
-    for probed_at in (CREATED, CREATED, later):
-        more = {"reason": "TooManyProbes", "message": "Not probed.", "lastProbeTime": probed_at}
-        conditions = [condition_wire(kind, "Unknown", **more) for kind in kinds]
-        wire = pod_wire(conditions=conditions, owned=owned_fields(conditions=kinds))
-        pods.append(PODS.decode(msgspec.json.encode(wire)))
-    one, two, third = pods
+
+    def probed_at(time: str) -> Pod:
+        text = {"reason": "TooManyProbes", "message": "Not probed."}
+        conditions = [condition_wire(type, "Unknown", **text, lastProbeTime=time) for type in types]
+        return pod(conditions=conditions, owned=owned_fields(conditions=types))
+
+    one = probed_at(CREATED)
+    two = probed_at(CREATED)
+    third = probed_at(later)
     assert one.owned is two.owned is third.owned
-    for condition, same, other in zip(
-        one.conditions, two.conditions, third.conditions, strict=True
-    ):
+    conditions = zip(one.conditions, two.conditions, third.conditions, strict=True)
+    for condition, same, other in conditions:
         assert condition is same
         assert other.last_probe_time == later
         assert condition.type is other.type
@@ -120,27 +129,28 @@ def test_pods_with_hundreds_of_conditions_share_them_or_their_texts_and_marks() 
 
 @pytest.mark.parametrize("field", ["type", "reason", "message"])
 def test_a_shared_condition_counts_with_all_of_its_texts(field: str) -> None:
-    conditions = [
-        {"type": f"c/{number}", "status": "True", field: f"c/{number}" + "x" * 10_000}
-        for number in range(20)
-    ]
+    conditions = []
+    for number in range(20):
+        text = f"c/{number}" + "x" * 10_000
+        conditions.append(condition_wire(f"c/{number}") | {field: text})
     BUDGET.age()
     BUDGET.age()
     before = BUDGET.used_bytes
-    PODS.decode(msgspec.json.encode(pod_wire(conditions=conditions)))
+    pod(conditions=conditions)
     assert BUDGET.used_bytes - before > 20 * 10_000
 
 
 @pytest.mark.parametrize("others", [0, 384])
 def test_of_two_conditions_with_one_type_the_first_counts(others: int) -> None:
-    first, second = condition_wire("c/twice"), condition_wire("c/twice", "False")
-    more = [condition_wire(f"c/{number}") for number in range(others)]
-    of_pod = pod(conditions=[first, *more, second])
+    first = condition_wire("c/twice")
+    second = condition_wire("c/twice", "False")
+    between = [condition_wire(f"c/{number}") for number in range(others)]
+    found = pod(conditions=[first, *between, second])
 
-    condition_of = of_pod.condition_lookup()
+    condition_of = found.condition_lookup()
 
-    types = ("c/twice", "c/absent", "c/0", "c/383")
-    assert [*map(condition_of, types)] == [*map(of_pod.condition, types)]
+    for type in ("c/twice", "c/absent", "c/0", "c/383"):
+        assert condition_of(type) == found.condition(type)
     assert condition_of("c/twice") == PodCondition("c/twice", "True")
 
 
@@ -155,8 +165,11 @@ def test_pods_with_other_owners_share_what_their_managers_own() -> None:
 
 
 def test_many_fields_of_two_managers_are_not_shared() -> None:
-    def owned(count: int) -> Owned:
-        entries = [managed(each, *(f"{each}-{n}" for n in range(count))) for each in "ab"]
+    def entry(manager: str, fields: int) -> Json:
+        return managed(manager, *(f"{manager}-{number}" for number in range(fields)))
+
+    def owned(fields: int) -> Owned:
+        entries = [entry("a", fields), entry("b", fields)]
         return decoded(managedFields=entries).owned_by_others
 
     assert owned(2) is owned(2)
@@ -165,10 +178,14 @@ def test_many_fields_of_two_managers_are_not_shared() -> None:
 
 
 def test_long_annotations_are_not_shared() -> None:
-    for note, shared in (("short", True), ("x" * SHARED_BYTES, False)):
-        one, two = (decoded(annotations={"note": note}).annotations for _ in range(2))
-        assert (one is two) is shared
-        assert one == {"note": note}
+    def annotations(note: str) -> Mapping[str, str]:
+        decoded_annotations = decoded(annotations={"note": note}).annotations
+        assert decoded_annotations == {"note": note}
+        return decoded_annotations
+
+    long = "x" * SHARED_BYTES
+    assert annotations("short") is annotations("short")
+    assert annotations(long) is not annotations(long)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"metadata": 1}', b"\xff"])
@@ -178,7 +195,6 @@ def test_invalid_pod_raises_decode_errors(data: bytes) -> None:
 
 
 MANY = [f"l{number}" for number in range(2_001)]
-TEXT = json.dumps({key: {} for key in MANY})
 
 
 @cases(
@@ -188,6 +204,7 @@ TEXT = json.dumps({key: {} for key in MANY})
 )
 def test_a_pod_with_thousands_of_labels_does_not_decode(metadata: Json) -> None:
     """Kubernetes limits their length only, and each of them takes memory for every pod."""
-    assert decoded(annotations={"last-applied": TEXT}).name == "a"
+    long_text = json.dumps({key: {} for key in MANY})
+    assert decoded(annotations={"last-applied": long_text}).name == "a"
     with pytest.raises(msgspec.ValidationError, match="more than 2000 labels or annotations"):
-        PODS.decode(msgspec.json.encode({"metadata": {"name": "a", **metadata}}))
+        decoded(**metadata)

@@ -21,13 +21,14 @@ def test_any_window_has_at_most_burst_plus_rate(
     """A caller that waits as returned, with any pauses of its own."""
     interval = 10.0
     bucket = TokenBucket(burst=burst, interval_seconds=interval)
-    now, taken = 0.0, list[float]()
+    now = 0.0
+    taken: list[float] = []
     for pause in pauses:
         now += pause
         now += bucket.wait_seconds(now, extra=extra)
         bucket.take(now)
         taken.append(now)
     for first, begin in enumerate(taken):
-        for last in range(first, len(taken)):
-            allowed = burst + extra + (taken[last] - begin) / interval
-            assert last - first + 1 <= allowed + 1e-6
+        for tokens, end in enumerate(taken[first:], start=1):
+            allowed = burst + extra + (end - begin) / interval
+            assert tokens <= allowed + 1e-6

@@ -1,6 +1,8 @@
 """The wire format of Kruise's two kinds."""
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,6 +22,10 @@ def node_pod_probe(*entries: Json) -> NodePodProbe:
     return NODE_POD_PROBES.decode(msgspec.json.encode(wire))
 
 
+def encoded(part: object) -> Any:
+    return json.loads(msgspec.json.encode(part))
+
+
 def entry(name: str, **more: object) -> Json:
     return {"name": name, "namespace": "default", "uid": name, "IP": "10.0.0.1", **more}
 
@@ -28,28 +34,41 @@ def probe(name: str) -> Json:
     return {"name": name, "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
 
 
+def probes_of_pods(*pods: Sequence[Json]) -> list[Sequence[ContainerProbe]]:
+    """Of each pod, decoded."""
+    entries = [entry(f"web-{number}", probes=probes) for number, probes in enumerate(pods)]
+    found = node_pod_probe(*entries).spec.pod_probes
+    assert found
+    return [pod.probes or () for pod in found]
+
+
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in VALID])
 def test_every_field_of_a_valid_marker_round_trips_but_empty_lists(row: Row) -> None:
     decoded = msgspec.convert(row.spec, PodProbeMarkerSpec)
     given = json.dumps(row.spec).replace(', "values": []', "")
-    assert json.loads(msgspec.json.encode(decoded)) == json.loads(given)
+    assert encoded(decoded) == json.loads(given)
 
 
 def test_a_status_round_trips_with_the_fields_that_only_we_have() -> None:
-    ours = {"probeHash": "h"}
-    states = [state_wire(message="idle") | ours]
-    status = npp_wire(statuses=[pod_status_wire(pod_wire(), *states)])["status"]
-    decoded = NODE_POD_PROBES.decode(msgspec.json.encode({"metadata": {}, "status": status}))
-    assert json.loads(msgspec.json.encode(decoded.status)) == status
+    state = state_wire(message="idle", probe_hash="h")
+    wire = npp_wire(statuses=[pod_status_wire(pod_wire(), state)])
+    decoded = NODE_POD_PROBES.decode(msgspec.json.encode(wire))
+    assert encoded(decoded.status) == wire["status"]
 
 
 def test_an_empty_ip_is_kept_and_null_probes_are_absent() -> None:
     """As Kruise writes them."""
     found = node_pod_probe(entry("a", IP="", probes=None))
-    assert json.loads(msgspec.json.encode(found.spec)) == {"podProbes": [entry("a", IP="")]}
+    assert encoded(found.spec) == {"podProbes": [entry("a", IP="")]}
 
 
-NUMBERS = ("initialDelay", "timeout", "period", "successThreshold", "failureThreshold")
+NUMBERS = (
+    "initialDelaySeconds",
+    "timeoutSeconds",
+    "periodSeconds",
+    "successThreshold",
+    "failureThreshold",
+)
 
 
 @cases(
@@ -57,15 +76,12 @@ NUMBERS = ("initialDelay", "timeout", "period", "successThreshold", "failureThre
     absent_means_one_and_no_delay=({}, (0, 1, 1, 1, 1)),
     zero_means_absent=(dict.fromkeys(NUMBERS, 0), (0, 1, 1, 1, 1)),
     negative_is_harmless=(dict.fromkeys(NUMBERS, -5), (0, 1, 1, 1, 1)),
-    given=(dict(zip(NUMBERS, range(2, 7), strict=True)), (2, 3, 4, 5, 6)),
+    given=(dict(zip(NUMBERS, (2, 3, 4, 5, 6), strict=True)), (2, 3, 4, 5, 6)),
 )
 def test_effective_numbers_have_kruise_defaults(
     numbers: dict[str, int], effective: tuple[int, ...]
 ) -> None:
-    wire = {
-        key if key.endswith("Threshold") else f"{key}Seconds": each for key, each in numbers.items()
-    }
-    found = msgspec.convert(wire, Probe)
+    found = msgspec.convert(numbers, Probe)
     assert effective == (
         found.effective_initial_delay_seconds,
         found.effective_timeout_seconds,
@@ -76,16 +92,12 @@ def test_effective_numbers_have_kruise_defaults(
 
 
 def test_equal_probes_are_shared() -> None:
-    probes = [probe("game#idle"), probe("game#healthy")]
-    entries = (entry("web-0", probes=probes), entry("web-1", probes=probes))
-    first, second, third = (
-        each.probes or ()
-        for each in node_pod_probe(*entries, entry("web-2", probes=probes[:1])).spec.pod_probes
-        or ()
-    )
+    idle = probe("game#idle")
+    healthy = probe("game#healthy")
+    first, second, third = probes_of_pods([idle, healthy], [idle, healthy], [idle])
     assert first is second
-    assert [each.name for each in first] == ["game#idle", "game#healthy"]
-    assert [each.name for each in third] == ["game#idle"]
+    assert [probe.name for probe in first] == ["game#idle", "game#healthy"]
+    assert [probe.name for probe in third] == ["game#idle"]
 
 
 @cases(
@@ -98,17 +110,17 @@ def test_equal_probes_are_shared() -> None:
     text="exec",
 )
 def test_malformed_probe_has_no_handler_and_does_not_affect_others(malformed: object) -> None:
-    probes = [probe("a#b"), {**probe("a#c"), "probe": malformed}]
-    (pod,) = node_pod_probe(entry("web-0", probes=probes)).spec.pod_probes or ()
-    good, bad = pod.probes or ()
-    assert (good.name, good.probe.handler is None) == ("a#b", False)
+    ((good, bad),) = probes_of_pods([probe("a#b"), probe("a#c") | {"probe": malformed}])
+    assert good.name == "a#b"
+    assert good.probe.handler
     assert bad == ContainerProbe("a#c", "main", Probe())
 
 
 @pytest.mark.parametrize("more", [{}, {"probes": "none"}, {"probes": [{"name": 1}]}])
 def test_absent_or_malformed_probes_of_a_pod_are_empty(more: Json) -> None:
     found = node_pod_probe(entry("web-0", **more), entry("web-1", probes=[probe("a#b")]))
-    first, second = found.spec.pod_probes or ()
+    assert found.spec.pod_probes
+    first, second = found.spec.pod_probes
     assert first.probes == ()
     assert second.probes
 
