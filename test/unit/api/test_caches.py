@@ -95,7 +95,10 @@ def started_containers(number: int) -> None:
 
 
 def fields_of_managers(number: int) -> None:
-    fields = owned_fields(labels=names(number, 100), conditions=names(number, 30))
+    fields = owned_fields(
+        labels=names(number, 100),
+        conditions=names(number, 30),
+    )
     pod(owned=fields)
 
 
@@ -112,7 +115,10 @@ def claims_with_short_keys(number: int) -> None:
 
 def claims_with_wide_values(number: int) -> None:
     policy = policy_wire(
-        annotations=dict.fromkeys(names(number, 32), f"\U0001f600{number}" + "x" * 500),
+        annotations=dict.fromkeys(
+            names(number, 32),
+            f"\U0001f600{number}" + "x" * 500,
+        ),
         from_message=[
             {"annotation": f"m{name}", "regex": f"(?:a|b|c|d|{name})+"} for name in names(number, 8)
         ],

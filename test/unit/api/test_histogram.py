@@ -12,7 +12,12 @@ BOUNDS = (0.1, 1.0, 10.0)
 @given(st.lists(st.sampled_from([0.0, 0.05, 0.1, 0.5, 1.0, 10.0, 11.0])))
 def test_a_histogram_counts_like_the_librarys(durations: list[float]) -> None:
     registry = CollectorRegistry()
-    expected = Histogram("expected", "", buckets=BOUNDS, registry=registry)
+    expected = Histogram(
+        "expected",
+        "",
+        buckets=BOUNDS,
+        registry=registry,
+    )
     ours = DurationHistogram(BOUNDS)
     for duration in durations:
         ours.observe(duration)

@@ -130,7 +130,10 @@ def test_invisible_bytes_do_not_hide_later_text(hidden: str) -> None:
 
 @cases("exit_code stdout stderr message", **TABLE["failed"])
 def test_failing_command_says_all_it_can(
-    exit_code: int, stdout: str, stderr: str, message: str
+    exit_code: int,
+    stdout: str,
+    stderr: str,
+    message: str,
 ) -> None:
     assert command_message(exit_code, stdout.encode(), stderr.encode()) == message
 

@@ -112,14 +112,30 @@ def test_pods_with_hundreds_of_conditions_share_them_or_their_texts_and_marks() 
 
     def probed_at(time: str) -> Pod:
         text = {"reason": "TooManyProbes", "message": "Not probed."}
-        conditions = [condition_wire(type, "Unknown", **text, lastProbeTime=time) for type in types]
-        return pod(conditions=conditions, owned=owned_fields(conditions=types))
+        conditions = [
+            condition_wire(
+                type,
+                "Unknown",
+                **text,
+                lastProbeTime=time,
+            )
+            for type in types
+        ]
+        return pod(
+            conditions=conditions,
+            owned=owned_fields(conditions=types),
+        )
 
     one = probed_at(CREATED)
     two = probed_at(CREATED)
     third = probed_at(later)
     assert one.owned is two.owned is third.owned
-    conditions = zip(one.conditions, two.conditions, third.conditions, strict=True)
+    conditions = zip(
+        one.conditions,
+        two.conditions,
+        third.conditions,
+        strict=True,
+    )
     for condition, same, other in conditions:
         assert condition is same
         assert other.last_probe_time == later

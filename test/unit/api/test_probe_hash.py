@@ -49,7 +49,12 @@ def test_a_new_option_changes_the_hash_only_where_it_is_set() -> None:
         option: int | None = None
 
     def newer(option: int | None) -> str:
-        return Newer("m#p", "main", Probe(exec=EXEC), option=option).hash
+        return Newer(
+            "m#p",
+            "main",
+            Probe(exec=EXEC),
+            option=option,
+        ).hash
 
     assert newer(None) == hash_of(exec=EXEC)
     assert newer(1) not in (newer(None), newer(2))

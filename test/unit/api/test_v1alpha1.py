@@ -118,7 +118,10 @@ def test_malformed_probe_has_no_handler_and_does_not_affect_others(malformed: ob
 
 @pytest.mark.parametrize("more", [{}, {"probes": "none"}, {"probes": [{"name": 1}]}])
 def test_absent_or_malformed_probes_of_a_pod_are_empty(more: Json) -> None:
-    found = node_pod_probe(entry("web-0", **more), entry("web-1", probes=[probe("a#b")]))
+    found = node_pod_probe(
+        entry("web-0", **more),
+        entry("web-1", probes=[probe("a#b")]),
+    )
     assert found.spec.pod_probes
     first, second = found.spec.pod_probes
     assert first.probes == ()

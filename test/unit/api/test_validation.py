@@ -84,11 +84,17 @@ def test_valid_path_is_sent_as_written(path: str) -> None:
 
 def test_at_most_twenty_errors_are_listed() -> None:
     keys = [f"-{number}" for number in range(1000)]
-    errors = errors_of("probes.0.markerPolicy.0.labels", dict.fromkeys(keys, "x"))
+    errors = errors_of(
+        "probes.0.markerPolicy.0.labels",
+        dict.fromkeys(keys, "x"),
+    )
     assert len(errors) == MAX_ERRORS + 1
     assert "more errors are not listed" in errors[-1].message
     few = keys[:MAX_ERRORS]
-    errors = errors_of("probes.0.markerPolicy.0.labels", dict.fromkeys(few, "x"))
+    errors = errors_of(
+        "probes.0.markerPolicy.0.labels",
+        dict.fromkeys(few, "x"),
+    )
     assert [error.value for error in errors] == few
 
 

@@ -91,7 +91,10 @@ async def test_pod_uses_proxy_of_environment_unless_no_proxy_matches(account: Pa
     loopback=("https://127.0.0.1:6443", None),
 )
 async def test_kubeconfig_without_proxy_url_uses_proxy_of_environment(
-    server: str, proxy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: str,
+    proxy: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     environ = {"HTTPS_PROXY": PROXY, "NO_PROXY": "10.96.0.0/12"}
     for name, value in environ.items():
@@ -338,7 +341,10 @@ def kubeconfig_of(folder: Path, row: Json) -> str | None:
 
 @pytest.mark.parametrize("row", TABLE["errors"].values(), ids=TABLE["errors"])
 async def test_config_error_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, row: Json
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    row: Json,
 ) -> None:
     monkeypatch.setattr(config, "SERVICE_ACCOUNT", tmp_path / "none")
     environ = {"HOME": str(tmp_path)}
@@ -357,7 +363,12 @@ async def test_config_error_is_one_line(
 def test_a_plugin_that_fails_on_a_terminal_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(
+        sys.stdout,
+        "isatty",
+        lambda: True,
+        raising=False,
+    )
     user = plugin(tmp_path / "p", "echo no >&2; exit 3")
     path = kubeconfig(tmp_path / "k", user=user)
     output = tmp_path / "terminal"
@@ -398,7 +409,10 @@ def test_a_plugin_that_fails_on_a_terminal_is_named(
     ),
 )
 async def test_broken_service_account_names_its_file(
-    account: Path, name: str, replace: Callable[[Path], object], words: str
+    account: Path,
+    name: str,
+    replace: Callable[[Path], object],
+    words: str,
 ) -> None:
     file = account / name
     file.unlink()

@@ -76,7 +76,10 @@ RESPONSES = {
 @cases("data body reusable", **RESPONSES)
 @given(at=st.lists(st.integers(min_value=0), max_size=8))
 def test_response_is_read_in_any_portions(
-    data: bytes, body: bytes, reusable: bool, at: list[int]
+    data: bytes,
+    body: bytes,
+    reusable: bool,
+    at: list[int],
 ) -> None:
     async def exchange() -> None:
         connection, server = sent()
@@ -139,7 +142,10 @@ FRAGMENTS = st.sampled_from(
     st.booleans(),
 )
 def test_arbitrary_bytes_end_in_a_response_or_an_error(
-    data: bytes, at: list[int], tunnel: bool, upgrade: bool
+    data: bytes,
+    at: list[int],
+    tunnel: bool,
+    upgrade: bool,
 ) -> None:
     parser = ResponseParser(
         max_framing_bytes=MAX_FRAMING_BYTES,
@@ -236,7 +242,10 @@ async def test_unread_body_pauses_the_socket_and_reading_resumes_it() -> None:
     without_text=(ValueError(), "ValueError"),
 )
 async def test_lost_connection_has_its_reason_and_place(
-    before: bytes, words: str, error: Exception | None, reason: str
+    before: bytes,
+    words: str,
+    error: Exception | None,
+    reason: str,
 ) -> None:
     connection, server = sent()
     server.receive(before)

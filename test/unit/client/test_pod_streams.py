@@ -228,9 +228,17 @@ MESSAGES = st.lists(
             st.sampled_from([ABNF.OPCODE_TEXT, ABNF.OPCODE_BINARY]),
             st.binary(max_size=300),
         ),
-        st.builds(Message, st.just(ABNF.OPCODE_BINARY), st.just(b"x" * 70_000)),
+        st.builds(
+            Message,
+            st.just(ABNF.OPCODE_BINARY),
+            st.just(b"x" * 70_000),
+        ),
         st.builds(Message, st.just(ABNF.OPCODE_PING), st.binary(max_size=125)),
-        st.builds(Message, st.just(ABNF.OPCODE_CLOSE), st.just(b"\x03\xe8bye")),
+        st.builds(
+            Message,
+            st.just(ABNF.OPCODE_CLOSE),
+            st.just(b"\x03\xe8bye"),
+        ),
     ),
     max_size=5,
 )

@@ -91,7 +91,11 @@ async def test_every_request_ends_however_few_connections_are_allowed(
 ) -> None:
     """Also if requests are cancelled and connections end. The Lease waits for one other request at most."""
     random = Random(seed)
-    balancer = behind(pool, random.randint(4, 12), seconds=random.choice((0.0, 5.0)))
+    balancer = behind(
+        pool,
+        random.randint(4, 12),
+        seconds=random.choice((0.0, 5.0)),
+    )
     async with asyncio.TaskGroup() as first:
         first.create_task(pool.acquire(WATCH))
         first.create_task(pool.acquire(WATCH))
@@ -195,7 +199,16 @@ def test_when_a_request_may_open_a_connection(
     busy: int,
     may: bool,
 ) -> None:
-    assert growth.may_dial(now, turn, tried=tried, dialing=dialing, busy=busy) == may
+    assert (
+        growth.may_dial(
+            now,
+            turn,
+            tried=tried,
+            dialing=dialing,
+            busy=busy,
+        )
+        == may
+    )
 
 
 def test_a_tenant_causes_one_new_connection_a_second_and_all_servers_fewer() -> None:

@@ -39,10 +39,20 @@ def test_retry_after_is_a_number_of_seconds(header: str | None, seconds: float |
     whole_seconds_do_not_double=(429, 1.0, 9, 30.0, 1.0),
 )
 def test_retry_requires_429_or_503_with_retry_after(
-    status: int, retry_after: float | None, retries: int, left: float, wait: float | None
+    status: int,
+    retry_after: float | None,
+    retries: int,
+    left: float,
+    wait: float | None,
 ) -> None:
     assert (
-        wait_before_retry(status, retry_after, retries=retries, left_seconds=left, chance=0.0)
+        wait_before_retry(
+            status,
+            retry_after,
+            retries=retries,
+            left_seconds=left,
+            chance=0.0,
+        )
         == wait
     )
 
@@ -52,7 +62,13 @@ def test_retry_requires_429_or_503_with_retry_after(
     chance=st.floats(min_value=0, max_value=1, exclude_max=True),
 )
 def test_jitter_never_shortens_retry_after(retry_after: float, chance: float) -> None:
-    wait = wait_before_retry(429, retry_after, retries=0, left_seconds=30, chance=chance)
+    wait = wait_before_retry(
+        429,
+        retry_after,
+        retries=0,
+        left_seconds=30,
+        chance=chance,
+    )
 
     assert wait is not None
     assert retry_after <= wait <= max(retry_after, 0.05) * 1.2

@@ -189,7 +189,12 @@ LARGE = b"x" * 40_960
 
 
 async def replace_large(client: RestClient) -> None:
-    await client.replace_for_metadata(LEASES, KEY, LARGE, deadline_seconds=10)
+    await client.replace_for_metadata(
+        LEASES,
+        KEY,
+        LARGE,
+        deadline_seconds=10,
+    )
 
 
 @cases(
@@ -201,7 +206,10 @@ async def replace_large(client: RestClient) -> None:
     a_proxy_takes_it_at_once=(1 << 30, 20.0, 20.0),
 )
 async def test_the_deadline_of_a_large_write_counts_from_its_last_progress(
-    server: Server, bytes_per_second: int, answered_at: float | None, ends_at: float
+    server: Server,
+    bytes_per_second: int,
+    answered_at: float | None,
+    ends_at: float,
 ) -> None:
     server.default = None
     writing = asyncio.create_task(replace_large(server.client))
@@ -253,7 +261,12 @@ async def replace_(client: RestClient) -> None:
 
 
 async def patch(client: RestClient) -> None:
-    await client.patch(LEASES, KEY, b"{}", patch_type=PatchType.MERGE)
+    await client.patch(
+        LEASES,
+        KEY,
+        b"{}",
+        patch_type=PatchType.MERGE,
+    )
 
 
 async def delete(client: RestClient) -> None:
@@ -327,7 +340,12 @@ def raw(method: str) -> Call:
     raw_delete=(raw("DELETE"), 0, 1, 1, False),
 )
 async def test_reads_are_repeated_after_a_connection_broke(
-    server: Server, call: Call, idle: int, broken: int, sent: int, succeeds: bool
+    server: Server,
+    call: Call,
+    idle: int,
+    broken: int,
+    sent: int,
+    succeeds: bool,
 ) -> None:
     await idle_connections(server.client, idle)
     server.script = [OSError] * broken
@@ -347,7 +365,10 @@ async def test_reads_are_repeated_after_a_connection_broke(
     watch=(watch, "GET", STREAM),
 )
 async def test_retry_after_is_waited_for_by_every_verb_and_counted(
-    server: Server, call: Call, verb: str, success: bytes
+    server: Server,
+    call: Call,
+    verb: str,
+    success: bytes,
 ) -> None:
     retries = counted(
         "rest_client_request_retries_total",
@@ -598,7 +619,12 @@ async def test_a_token_that_would_add_a_header_is_not_sent(server: Server) -> No
 
 async def test_requests_are_counted_by_code_and_timed(server: Server) -> None:
     def requests(code: str) -> Callable[[], float]:
-        return counted("rest_client_requests_total", code=code, method="GET", host="api")
+        return counted(
+            "rest_client_requests_total",
+            code=code,
+            method="GET",
+            host="api",
+        )
 
     succeeded = requests("200")
     failed = requests("<error>")
@@ -707,7 +733,10 @@ async def test_only_the_servers_answer_to_a_delete_is_one(
     ],
 )
 async def test_api_error_is_typed_and_names_the_request(
-    server: Server, status: int, reason: str, kind: type[ApiError]
+    server: Server,
+    status: int,
+    reason: str,
+    kind: type[ApiError],
 ) -> None:
     body = json.dumps({"kind": "Status", "reason": reason, "message": "because"}).encode()
     server.default = answer(status, body)

@@ -55,7 +55,14 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
             *("-addext", f"subjectAltName={alternatives}"),
             *("-addext", "basicConstraints=critical,CA:FALSE"),
         ]
-        issue(name, "-CA", "ca.crt", "-CAkey", "ca.key", *extensions)
+        issue(
+            name,
+            "-CA",
+            "ca.crt",
+            "-CAkey",
+            "ca.key",
+            *extensions,
+        )
     issue("stranger")
     return folder
 
@@ -69,7 +76,12 @@ def server_tls(pki: Path, name: str, *, ask_for_client: bool = False) -> ssl.SSL
     return context
 
 
-def config_of(folder: Path, server: str, cluster: Part, user: Part = NO_USER) -> ClusterConfig:
+def config_of(
+    folder: Path,
+    server: str,
+    cluster: Part,
+    user: Part = NO_USER,
+) -> ClusterConfig:
     """What the client reads from a kubeconfig of these parts."""
     path = kubeconfig(folder / "kubeconfig", cluster={"server": server, **cluster}, user=user)
     return load_config(path, {})
@@ -188,7 +200,12 @@ async def test_replaced_client_certificate_is_used_without_restart(
     tls = server_tls(pki, "ip", ask_for_client=True)
     cluster = trusting(pki / "ca.crt")
     async with ScriptedHttpServer([accepting]).running(tls) as server:
-        config = config_of(tmp_path, server.url, cluster, user(tmp_path))
+        config = config_of(
+            tmp_path,
+            server.url,
+            cluster,
+            user(tmp_path),
+        )
         async with client_of(config) as client:
             await read_versions(client)
             accepting.name = "renewed"
@@ -244,7 +261,12 @@ async def test_client_certificate_is_reloaded_after_a_failed_handshake(
                 args=(listener, tls),
                 daemon=True,
             ).start()
-            config = config_of(tmp_path, url, trusting(pki / "ca.crt"), user(tmp_path))
+            config = config_of(
+                tmp_path,
+                url,
+                trusting(pki / "ca.crt"),
+                user(tmp_path),
+            )
             async with client_of(config) as client:
                 with pytest.raises(ConnectionFailed, match="(?i)alert" if alerts else "closed"):
                     await client.create(LEASES, b"{}", namespace="n")
@@ -261,7 +283,12 @@ async def test_unusable_new_client_certificate_is_not_used(
     tls = server_tls(pki, "ip", ask_for_client=True)
     file = tmp_path / "now.pem"
     async with ScriptedHttpServer([VERSION]).running(tls) as server:
-        config = config_of(tmp_path, server.url, trusting(pki / "ca.crt"), _files(tmp_path))
+        config = config_of(
+            tmp_path,
+            server.url,
+            trusting(pki / "ca.crt"),
+            _files(tmp_path),
+        )
         if damage == "gone":
             file.unlink()
         elif damage == "no-pem":

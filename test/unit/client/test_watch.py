@@ -57,7 +57,10 @@ def test_bookmark_has_version_and_marks_the_end_of_the_initial_list(
     no_code=(None, None, ServerError, 500),
 )
 def test_error_event_raises_the_typed_error(
-    code: int | None, reason: str | None, kind: type[ApiError], raised_code: int
+    code: int | None,
+    reason: str | None,
+    kind: type[ApiError],
+    raised_code: int,
 ) -> None:
     status = {"kind": "Status", "code": code, "reason": reason, "message": "words"}
 

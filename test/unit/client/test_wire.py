@@ -44,7 +44,12 @@ def client_of(
     url: str, pair: IssuedCertificate | None = None, proxy: str | None = None
 ) -> RestClient:
     tls = trusting(pair) if pair else None
-    config = ClusterConfig(server=url, tls=tls, credentials=Credentials(), proxy=proxy)
+    config = ClusterConfig(
+        server=url,
+        tls=tls,
+        credentials=Credentials(),
+        proxy=proxy,
+    )
     return RestClient(config=config, field_manager="m", user_agent="u")
 
 

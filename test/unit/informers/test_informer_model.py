@@ -201,7 +201,10 @@ class World:
 Story = list[tuple[str, object]]
 
 names = st.sampled_from("abc")
-waits = st.tuples(st.just("wait"), st.sampled_from([0.0, 0.01, 2.0, 20.0, 100.0]))
+waits = st.tuples(
+    st.just("wait"),
+    st.sampled_from([0.0, 0.01, 2.0, 20.0, 100.0]),
+)
 losses = [ConnectionFailed("reset"), TooManyRequests("later")]
 errors = st.sampled_from([None, *losses, Expired("too old"), ServerError("etcd")])
 changes = st.tuples(
@@ -209,8 +212,14 @@ changes = st.tuples(
     names,
 )
 failures = st.one_of(
-    st.tuples(st.sampled_from(["drop", "refuse-watch", "refuse-list"]), errors),
-    st.tuples(st.sampled_from(["black-hole", "compact", "bookmark"]), st.none()),
+    st.tuples(
+        st.sampled_from(["drop", "refuse-watch", "refuse-list"]),
+        errors,
+    ),
+    st.tuples(
+        st.sampled_from(["black-hole", "compact", "bookmark"]),
+        st.none(),
+    ),
     st.tuples(st.just("gap"), names),
 )
 

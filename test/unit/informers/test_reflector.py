@@ -376,7 +376,10 @@ async def test_a_version_that_fails_after_each_acceptance_is_dropped(source: Sou
     def end_plain_watches() -> None:
         if not source.requests[-1].streamed:
             loop = asyncio.get_running_loop()
-            loop.call_soon(source.drop_watches, ServerError("etcd is unavailable"))
+            loop.call_soon(
+                source.drop_watches,
+                ServerError("etcd is unavailable"),
+            )
 
     async with running(source, for_seconds=61) as informer:
         source.on_watch = end_plain_watches
@@ -518,7 +521,10 @@ async def test_lists_of_versions_that_expire_after_their_first_watch_back_off(
     bug=(KeyError("bug"), "error", "reflector failed"),
 )
 async def test_the_kind_of_error_decides_how_it_is_logged(
-    source: Source, error: Exception, level: str, event: str
+    source: Source,
+    error: Exception,
+    level: str,
+    event: str,
 ) -> None:
     with capture_logs() as logs:
         async with running(source) as informer:

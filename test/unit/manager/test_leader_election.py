@@ -61,7 +61,12 @@ class Process:
         client: Any = self.link
         self.elector = LeaderElector(
             lambda: client,
-            LeaderElection("kruise-system", "manager", name, *durations),
+            LeaderElection(
+                "kruise-system",
+                "manager",
+                name,
+                *durations,
+            ),
             now=lambda: utc_now() + skew,
         )
         self.task: asyncio.Task[None] | None = None
@@ -243,7 +248,12 @@ async def test_a_lease_held_by_another_ends_the_leader_at_its_next_renewal(
 ) -> None:
     one = await election.leader()
     thief = {"spec": {"holderIdentity": "thief"}}
-    election.leases.edit(LEASES, LEASE[0], thief, namespace=LEASE[1])
+    election.leases.edit(
+        LEASES,
+        LEASE[0],
+        thief,
+        namespace=LEASE[1],
+    )
     assert await until(lambda: not one.leads, within_seconds=3) < 2.5
     await until(lambda: one.ended == ["lost"], within_seconds=1)
     assert election.leases.holder == "thief"
@@ -484,7 +494,11 @@ async def _play(steps: list[Step], durations: Durations) -> list[Term]:
     """Runs the steps, checks every tenth of a second, and returns the terms in order."""
     election = Election()
     for number in range(3):
-        election.start(f"p{number}", skew=timedelta(hours=number), durations=durations)
+        election.start(
+            f"p{number}",
+            skew=timedelta(hours=number),
+            durations=durations,
+        )
     terms: list[Term] = []
     async with asyncio.TaskGroup() as tasks:
         playing = tasks.create_task(_steps(election, steps, durations))

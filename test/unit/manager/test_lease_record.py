@@ -8,7 +8,11 @@ from kruise_probe.manager.leader_election import UNREAD, observe
 
 
 def lease(
-    holder: str | None, *, version: str = "1", renewed: str = "2030", seconds: int | None = 15
+    holder: str | None,
+    *,
+    version: str = "1",
+    renewed: str = "2030",
+    seconds: int | None = 15,
 ) -> Lease:
     metadata = ObjectMeta(name="l", resource_version=version)
     return Lease(metadata, LeaseSpec(holder, seconds, renew_time=renewed))

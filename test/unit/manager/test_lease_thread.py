@@ -84,9 +84,21 @@ class SharedLease:
 
 
 def elector(server: SharedLease, name: str) -> LeaderElector:
-    options = LeaderElection("s", "l", name, LEASE_SECONDS, DEADLINE_SECONDS, 0.4)
+    options = LeaderElection(
+        "s",
+        "l",
+        name,
+        LEASE_SECONDS,
+        DEADLINE_SECONDS,
+        0.4,
+    )
     client: Any = server
-    return LeaderElector(lambda: client, options, now=utc_now, in_thread=True)
+    return LeaderElector(
+        lambda: client,
+        options,
+        now=utc_now,
+        in_thread=True,
+    )
 
 
 def compute(seconds: float) -> None:

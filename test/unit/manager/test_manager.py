@@ -167,10 +167,19 @@ MANY = ExceptionGroup("many", [OSError("first\nline"), OSError("second")])
 )
 @cases("elects", elected=True, without_election=False)
 async def test_c1_the_end_of_a_core_task_ends_the_manager_with_one_line(
-    group: str, ends_after: float, error: Exception | None, message: str, elects: bool
+    group: str,
+    ends_after: float,
+    error: Exception | None,
+    message: str,
+    elects: bool,
 ) -> None:
     parts = Parts(elects=elects)
-    other = Part("other", parts.journal, ends_after=ends_after, error=error)
+    other = Part(
+        "other",
+        parts.journal,
+        ends_after=ends_after,
+        error=error,
+    )
     setattr(parts.manager, group, [other])
     with pytest.raises(FatalError) as raised:
         await parts.manager.start()
@@ -186,7 +195,12 @@ async def test_c1_a_lost_lease_ends_the_manager_with_one_line() -> None:
     running = asyncio.create_task(parts.manager.start())
     await asyncio.sleep(5)
     thief = {"spec": {"holderIdentity": "thief"}}
-    parts.leases.edit(LEASES, LEASE[0], thief, namespace=LEASE[1])
+    parts.leases.edit(
+        LEASES,
+        LEASE[0],
+        thief,
+        namespace=LEASE[1],
+    )
     with pytest.raises(FatalError, match=r"^lease kruise-system/manager: thief holds it now$"):
         await running
     assert "-nodes" in parts.journal

@@ -50,7 +50,11 @@ def counted_reconciles(what: str, **labels: str) -> Callable[[], float]:
 
 
 async def consume(
-    queue: WorkQueue[str], reconcile: Reconcile[str], *, seconds: float, workers: int = 1
+    queue: WorkQueue[str],
+    reconcile: Reconcile[str],
+    *,
+    seconds: float,
+    workers: int = 1,
 ) -> None:
     """Runs a controller for `seconds`, then cancels it."""
     controller = Controller(queue=queue, reconcile=reconcile, workers=workers)

@@ -6,7 +6,13 @@ from kruise_probe.workqueue.turns import FAIR_TURN_AFTER, Priority, PriorityFifo
 LOW, NORMAL, HIGH = Priority
 
 
-def push(fifo: PriorityFifo[str], priority: Priority, letter: str, *, keys: int) -> None:
+def push(
+    fifo: PriorityFifo[str],
+    priority: Priority,
+    letter: str,
+    *,
+    keys: int,
+) -> None:
     """Add `keys` keys that begin with a letter."""
     for number in range(keys):
         fifo.push(f"{letter}{number}", priority)

@@ -60,7 +60,12 @@ class WorkQueueMachine(RuleBasedStateMachine):
 
     @rule(key=keys, seconds=delays, priority=priorities)
     def add_after(self, key: str, seconds: int, priority: Priority) -> None:
-        self.call(self.queue.add_after, key, seconds, priority)
+        self.call(
+            self.queue.add_after,
+            key,
+            seconds,
+            priority,
+        )
         self.delay(key, seconds, priority)
 
     @rule(key=keys, priority=priorities)
