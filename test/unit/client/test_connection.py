@@ -51,11 +51,13 @@ def cut(data: bytes, at: list[int]) -> Iterator[bytes]:
             yield data[start:end]
 
 
-def sent() -> tuple[HttpConnection, FakeTransport]:
-    """A connection on which a request was sent."""
+def sent(received: bytes = b"") -> tuple[HttpConnection, FakeTransport]:
+    """A connection on which a request was sent, and this was received."""
     connection = HttpConnection()
     server = FakeTransport(connection)
     connection.send(b"GET")
+    if received:
+        server.receive(received)
     return connection, server
 
 
@@ -98,8 +100,7 @@ def test_response_is_read_in_any_portions(
 @cases("data body reusable", **RESPONSES)
 def test_truncated_response_is_an_error(data: bytes, body: bytes, reusable: bool) -> None:
     async def exchange(part: bytes) -> None:
-        connection, server = sent()
-        server.receive(part)
+        connection, server = sent(part)
         server.receive_eof()
         with pytest.raises(ConnectionFailed):
             await connection.read_body(compressed=True)
@@ -172,15 +173,13 @@ UNUSABLE = {
 
 @cases("data words", **UNUSABLE)
 async def test_unusable_response_names_its_problem(data: bytes, words: str) -> None:
-    connection, server = sent()
-    server.receive(data)
+    connection, _ = sent(data)
     with pytest.raises(InvalidResponse, match=words):
         await connection.read_body(compressed=True)
 
 
 async def test_compression_that_was_not_requested_is_an_error() -> None:
-    connection, server = sent()
-    server.receive(encoded(b"gzip", PACKED))
+    connection, _ = sent(encoded(b"gzip", PACKED))
     with pytest.raises(InvalidResponse, match="'gzip' was not requested"):
         await connection.read_body()
 
@@ -216,8 +215,7 @@ async def test_body_is_limited(packed: bool) -> None:
 
 
 async def test_unread_body_pauses_the_socket_and_reading_resumes_it() -> None:
-    connection, server = sent()
-    server.receive(CHUNKED)
+    connection, server = sent(CHUNKED)
     part = bytes(UNREAD_BYTES // 2 + 1)
     server.receive(chunk(part))
     assert server.reading
@@ -247,8 +245,7 @@ async def test_lost_connection_has_its_reason_and_place(
     error: Exception | None,
     reason: str,
 ) -> None:
-    connection, server = sent()
-    server.receive(before)
+    connection, server = sent(before)
     server.abort(error)
     await asyncio.sleep(0)
     with pytest.raises(ConnectionBroken) as raised:
@@ -257,8 +254,7 @@ async def test_lost_connection_has_its_reason_and_place(
 
 
 async def test_stream_returns_received_bytes_before_its_error() -> None:
-    connection, server = sent()
-    server.receive(CHUNKED + chunk(b"a"))
+    connection, server = sent(CHUNKED + chunk(b"a"))
     server.receive_eof()
     assert await connection.read_chunk() == b"a"
     with pytest.raises(ConnectionBroken):
@@ -274,8 +270,7 @@ async def test_unsolicited_bytes_close_an_idle_connection() -> None:
 
 
 async def test_bytes_after_a_response_prevent_reuse() -> None:
-    connection, server = sent()
-    server.receive(sized(BODY) + b"HTTP/1.1 408 Timeout\r\n\r\n")
+    connection, _ = sent(sized(BODY) + b"HTTP/1.1 408 Timeout\r\n\r\n")
     assert await connection.read_body() == BODY
     assert not connection.usable
 

@@ -7,14 +7,14 @@ import ssl
 import stat
 import subprocess
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 from support.cases import cases
 from support.kubeconfig import kubeconfig
-from support.scripted_http import Received, ScriptedHttpServer, answer, refusal
+from support.scripted_http import Act, Received, ScriptedHttpServer, answer, refusal
 
 from kruise_probe.api.errors import ConnectionFailed, Unauthorized
 from kruise_probe.api.resources import LEASES
@@ -106,13 +106,20 @@ async def read_versions(client: RestClient) -> list[bytes]:
     return [request.result() for request in requests]
 
 
-async def version_of(tmp_path: Path, tls: ssl.SSLContext, cluster: Part) -> bytes:
-    """What a client of such a kubeconfig reads from a server with such a certificate."""
+@asynccontextmanager
+async def serving(
+    folder: Path,
+    tls: ssl.SSLContext,
+    cluster: Part,
+    user: Part = NO_USER,
+    act: Act = VERSION,
+) -> AsyncIterator[RestClient]:
+    """A server with such a certificate, and a client with such a kubeconfig."""
     async with (
-        ScriptedHttpServer([VERSION]).running(tls) as server,
-        client_of(config_of(tmp_path, server.url, cluster)) as client,
+        ScriptedHttpServer([act]).running(tls) as server,
+        client_of(config_of(folder, server.url, cluster, user)) as client,
     ):
-        return await read_version(client)
+        yield client
 
 
 @cases(
@@ -131,7 +138,8 @@ async def test_server_is_trusted_as_configured_in_the_kubeconfig(
     authority = trusting(pki / "ca.crt") if trusts_authority else {}
     tls = server_tls(pki, certificate)
 
-    assert b"major" in await version_of(tmp_path, tls, authority | options)
+    async with serving(tmp_path, tls, authority | options) as client:
+        assert b"major" in await read_version(client)
 
 
 @cases(
@@ -148,8 +156,9 @@ async def test_untrusted_server_is_an_error_with_the_reason(
 ) -> None:
     authority = trusting(pki / "ca.crt") if trusts_authority else {}
     tls = server_tls(pki, certificate)
-    with pytest.raises(ConnectionFailed, match=words):
-        await version_of(tmp_path, tls, authority)
+    async with serving(tmp_path, tls, authority) as client:
+        with pytest.raises(ConnectionFailed, match=words):
+            await read_version(client)
 
 
 class Accepting:
@@ -199,21 +208,14 @@ async def test_replaced_client_certificate_is_used_without_restart(
     _issue(pki, tmp_path, "client")
     tls = server_tls(pki, "ip", ask_for_client=True)
     cluster = trusting(pki / "ca.crt")
-    async with ScriptedHttpServer([accepting]).running(tls) as server:
-        config = config_of(
-            tmp_path,
-            server.url,
-            cluster,
-            user(tmp_path),
-        )
-        async with client_of(config) as client:
-            await read_versions(client)
-            accepting.name = "renewed"
-            with pytest.raises(Unauthorized):
-                await read_version(client)
-            _issue(pki, tmp_path, "renewed")
-            assert await read_version(client)
-            await read_versions(client)
+    async with serving(tmp_path, tls, cluster, user(tmp_path), accepting) as client:
+        await read_versions(client)
+        accepting.name = "renewed"
+        with pytest.raises(Unauthorized):
+            await read_version(client)
+        _issue(pki, tmp_path, "renewed")
+        assert await read_version(client)
+        await read_versions(client)
 
 
 def _serve_with_alerts(listener: socket.socket, tls: ssl.SSLContext) -> None:
@@ -282,13 +284,8 @@ async def test_unusable_new_client_certificate_is_not_used(
     _issue(pki, tmp_path, "client")
     tls = server_tls(pki, "ip", ask_for_client=True)
     file = tmp_path / "now.pem"
-    async with ScriptedHttpServer([VERSION]).running(tls) as server:
-        config = config_of(
-            tmp_path,
-            server.url,
-            trusting(pki / "ca.crt"),
-            _files(tmp_path),
-        )
+    cluster = trusting(pki / "ca.crt")
+    async with serving(tmp_path, tls, cluster, _files(tmp_path)) as client:
         if damage == "gone":
             file.unlink()
         elif damage == "no-pem":
@@ -296,9 +293,9 @@ async def test_unusable_new_client_certificate_is_not_used(
         else:
             certificate = (pki / "renewed.crt").read_text()
             file.write_text(certificate + (pki / "ca.key").read_text())
-        assert not await config.credentials.renew(None, config.credentials.version)
-        async with client_of(config) as client:
-            assert await read_version(client)
+        credentials = client.config.credentials
+        assert not await credentials.renew(None, credentials.version)
+        assert await read_version(client)
 
 
 @cases("broken_between", valid=False, invalid_between=True)
@@ -308,14 +305,12 @@ async def test_replaced_ca_file_is_trusted_without_restart(
     """Its comments may have any characters."""
     authority = tmp_path / "ca.crt"
     authority.write_bytes((pki / "client.crt").read_bytes())
-    async with ScriptedHttpServer([VERSION]).running(server_tls(pki, "ip")) as server:
-        config = config_of(tmp_path, server.url, trusting(authority))
-        async with client_of(config) as client:
+    async with serving(tmp_path, server_tls(pki, "ip"), trusting(authority)) as client:
+        with pytest.raises(ConnectionFailed, match="CERTIFICATE_VERIFY_FAILED"):
+            await read_version(client)
+        if broken_between:
+            authority.write_text("not a certificate")
             with pytest.raises(ConnectionFailed, match="CERTIFICATE_VERIFY_FAILED"):
                 await read_version(client)
-            if broken_between:
-                authority.write_text("not a certificate")
-                with pytest.raises(ConnectionFailed, match="CERTIFICATE_VERIFY_FAILED"):
-                    await read_version(client)
-            authority.write_bytes("# Zürich\n".encode() + (pki / "ca.crt").read_bytes())
-            assert all(b"major" in version for version in await read_versions(client))
+        authority.write_bytes("# Zürich\n".encode() + (pki / "ca.crt").read_bytes())
+        assert all(b"major" in version for version in await read_versions(client))

@@ -20,7 +20,6 @@ from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.resources import PODS
 from kruise_probe.client import dialer
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.credentials import Credentials
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import IssuedCertificate
 from kruise_probe.serving.server_tls import ServerTls
@@ -44,12 +43,7 @@ def client_of(
     url: str, pair: IssuedCertificate | None = None, proxy: str | None = None
 ) -> RestClient:
     tls = trusting(pair) if pair else None
-    config = ClusterConfig(
-        server=url,
-        tls=tls,
-        credentials=Credentials(),
-        proxy=proxy,
-    )
+    config = ClusterConfig(server=url, tls=tls, proxy=proxy)
     return RestClient(config=config, field_manager="m", user_agent="u")
 
 

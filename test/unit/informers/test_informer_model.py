@@ -9,6 +9,7 @@
 import asyncio
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -118,30 +119,31 @@ class World:
         if not lawful:
             self.unlawful.append(f"{what}: {obj}")
 
-    async def step(self, what: str, argument: object) -> None:
-        match what, argument:
-            case "wait", float(seconds):
-                await asyncio.sleep(seconds)
-            case (("put" | "replace" | "delete" | "break" | "resend"), str(name)):
-                self._change(what, NamespacedName("ns", name))
-            case "drop", error:
-                self.source.drop_watches(error)  # type: ignore[arg-type]
-            case "refuse-watch", error:
-                self.watch_failure.next = error  # type: ignore[assignment]
-            case "refuse-list", error:
-                self.list_failure.next = error  # type: ignore[assignment]
-            case "gap", str(name):
+    async def step(self, what: str, argument: Any) -> None:
+        match what:
+            case "wait":
+                await asyncio.sleep(argument)
+            case "drop":
+                self.source.drop_watches(argument)
+            case "refuse-watch":
+                self.watch_failure.next = argument
+            case "refuse-list":
+                self.list_failure.next = argument
+            case "gap":
                 self.source.drop_watches()
-                self._change("delete", NamespacedName("ns", name))
+                self._change("delete", argument)
                 self.source.compact()
-            case "black-hole", _:
+            case "black-hole":
                 self.source.black_hole()
-            case "compact", _:
+            case "compact":
                 self.source.compact()
-            case _:
+            case "bookmark":
                 self.source.bookmark()
+            case _:
+                self._change(what, argument)
 
-    def _change(self, what: str, key: NamespacedName) -> None:
+    def _change(self, what: str, name: str) -> None:
+        key = NamespacedName("ns", name)
         current = self.source.objects.get(key)
         if current is None:
             if what == "put":
@@ -198,7 +200,8 @@ class World:
         assert self._kept <= self.objects.keys() <= self.source.objects.keys()
 
 
-Story = list[tuple[str, object]]
+Step = tuple[str, Any]
+Story = list[Step]
 
 names = st.sampled_from("abc")
 waits = st.tuples(
@@ -224,7 +227,7 @@ failures = st.one_of(
 )
 
 
-def one_step(step: tuple[str, object]) -> Story:
+def one_step(step: Step) -> Story:
     return [step]
 
 

@@ -432,22 +432,21 @@ async def test_the_gauge_shows_the_leader(election: Election) -> None:
 Step = tuple[int, str, float]
 """A process, its fault, and the seconds before it."""
 
-FAULTS = (
-    "unreachable",
-    "reachable",
-    "refusing",
-    "answering",
-    "deaf",
-    "hearing",
-    "slow",
-    "fast",
-    "stop",
-    "start",
-)
+LINK_FAULTS = {
+    "unreachable": ("reachable", False),
+    "reachable": ("reachable", True),
+    "refusing": ("refusing", True),
+    "answering": ("refusing", False),
+    "deaf": ("losing_answers", True),
+    "hearing": ("losing_answers", False),
+    "slow": ("latency_seconds", 3.0),
+    "fast": ("latency_seconds", 0.001),
+}
+"""The attributes of a process's link, and their values."""
 STEPS = st.lists(
     st.tuples(
         st.sampled_from((0, 1, 2)),
-        st.sampled_from(FAULTS),
+        st.sampled_from([*LINK_FAULTS, "stop", "start"]),
         st.floats(min_value=0.0, max_value=12.0, allow_nan=False),
     ),
     max_size=25,
@@ -524,19 +523,12 @@ async def _steps(election: Election, steps: list[Step], durations: Durations) ->
     for number, fault, seconds in steps:
         await asyncio.sleep(seconds)
         process = election.processes[number]
-        match fault:
-            case "unreachable" | "reachable":
-                process.link.reachable = fault == "reachable"
-            case "refusing" | "answering":
-                process.link.refusing = fault == "refusing"
-            case "deaf" | "hearing":
-                process.link.losing_answers = fault == "deaf"
-            case "slow" | "fast":
-                process.link.latency_seconds = 3.0 if fault == "slow" else 0.001
-            case "stop":
-                await process.stop()
-            case _:
-                if process.task is None or process.task.done():
-                    again = Process(election.leases, f"{process.name}+", durations=durations)
-                    again.start()
-                    election.processes[number] = again
+        if fault in LINK_FAULTS:
+            attribute, value = LINK_FAULTS[fault]
+            setattr(process.link, attribute, value)
+        elif fault == "stop":
+            await process.stop()
+        elif process.task is None or process.task.done():
+            again = Process(election.leases, f"{process.name}+", durations=durations)
+            again.start()
+            election.processes[number] = again

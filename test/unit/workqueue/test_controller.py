@@ -18,13 +18,14 @@ from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.turns import Priority
 
 NAME = "consumed"
+Queue = WorkQueue[str]
 
 
 @pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> WorkQueue[str]:
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     monkeypatch.setattr(retries, "BASE_DELAY_SECONDS", 1.0)
     monkeypatch.setattr(retries, "MAX_DELAY_SECONDS", 8.0)
-    return WorkQueue(name=NAME)
+    return Queue(name=NAME)
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def counted_reconciles(what: str, **labels: str) -> Callable[[], float]:
 
 
 async def consume(
-    queue: WorkQueue[str],
+    queue: Queue,
     reconcile: Reconcile[str],
     *,
     seconds: float,
@@ -88,7 +89,7 @@ class Recorded:
     retried_until_it_succeeds=([ValueError(), ValueError(), None], [0, 1, 3]),
 )
 async def test_result_or_error_decides_when_a_key_is_requeued(
-    queue: WorkQueue[str], outcomes: list[Result | Exception | None], times: list[float]
+    queue: Queue, outcomes: list[Result | Exception | None], times: list[float]
 ) -> None:
     reconcile = Recorded(*outcomes)
     queue.add("a")
@@ -96,7 +97,7 @@ async def test_result_or_error_decides_when_a_key_is_requeued(
     assert reconcile.times == times
 
 
-async def test_retry_after_of_the_server_is_the_minimum_delay(queue: WorkQueue[str]) -> None:
+async def test_retry_after_of_the_server_is_the_minimum_delay(queue: Queue) -> None:
     reconcile = Recorded(
         TooManyRequests("later", retry_after_seconds=20),
         ServerError("away", retry_after_seconds=1),
@@ -115,7 +116,7 @@ async def test_retry_after_of_the_server_is_the_minimum_delay(queue: WorkQueue[s
     only_waits=(Result(requeue_after_seconds=100, finished=False), 1),
 )
 async def test_backoff_is_reset_when_there_is_nothing_to_retry(
-    queue: WorkQueue[str], outcome: Result | None, failures: int
+    queue: Queue, outcome: Result | None, failures: int
 ) -> None:
     queue.add("a")
     await consume(queue, Recorded(ValueError(), outcome), seconds=5)
@@ -128,7 +129,7 @@ async def test_backoff_is_reset_when_there_is_nothing_to_retry(
     retry=OSError(),
 )
 async def test_the_next_reconcile_of_a_key_has_its_priority(
-    queue: WorkQueue[str], outcome: Result | Exception
+    queue: Queue, outcome: Result | Exception
 ) -> None:
     queue.add("a", Priority.LOW)
     await consume(queue, Recorded(outcome), seconds=0.5)
@@ -144,7 +145,7 @@ async def test_the_next_reconcile_of_a_key_has_its_priority(
     unexpected=(AttributeError("broken"), "error", "error", 1),
 )
 async def test_a_reconcile_is_counted_by_result_and_an_error_logged_once(
-    queue: WorkQueue[str],
+    queue: Queue,
     logged: LogCapture,
     outcome: Result | Exception | None,
     result: str,
@@ -172,7 +173,7 @@ async def test_a_reconcile_is_counted_by_result_and_an_error_logged_once(
 
 
 async def test_d4_a_reconcile_that_exceeds_its_timeout_is_counted_and_retried(
-    queue: WorkQueue[str], logged: LogCapture
+    queue: Queue, logged: LogCapture
 ) -> None:
     times: list[float] = []
 
@@ -188,7 +189,7 @@ async def test_d4_a_reconcile_that_exceeds_its_timeout_is_counted_and_retried(
     assert [entry["event"] for entry in problems(logged)] == ["reconcile timed out"]
 
 
-async def test_cancelled_workers_mark_their_keys_done(queue: WorkQueue[str]) -> None:
+async def test_cancelled_workers_mark_their_keys_done(queue: Queue) -> None:
     async def hang(_key: str) -> None:
         await asyncio.sleep(1000)
 
@@ -198,7 +199,7 @@ async def test_cancelled_workers_mark_their_keys_done(queue: WorkQueue[str]) -> 
 
 
 async def served_at_each_yield(
-    queue: WorkQueue[str], busy: Callable[[], None] = lambda: None, *, workers: int = 1
+    queue: Queue, busy: Callable[[], None] = lambda: None, *, workers: int = 1
 ) -> list[int]:
     """How many of 1,000 quick reconciles had ended, each time that another task could run."""
     served = 0
@@ -220,7 +221,7 @@ async def served_at_each_yield(
 
 
 async def test_reconciles_of_one_slice_do_not_yield_to_the_event_loop(
-    queue: WorkQueue[str],
+    queue: Queue,
 ) -> None:
     """No virtual time passes, so all of them are within one slice: a yield for each would double their cost."""
     seen = await served_at_each_yield(queue)
@@ -229,7 +230,7 @@ async def test_reconciles_of_one_slice_do_not_yield_to_the_event_loop(
 
 @pytest.mark.parametrize("workers", [1, 48])
 async def test_a_burst_of_quick_reconciles_yields_to_other_tasks_after_each_slice(
-    queue: WorkQueue[str], monkeypatch: pytest.MonkeyPatch, workers: int
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     """All workers share the slice. A yield costs no time: the rest of the burst is not delayed."""
     loop = asyncio.get_running_loop()
@@ -247,7 +248,7 @@ async def test_a_burst_of_quick_reconciles_yields_to_other_tasks_after_each_slic
 
 
 async def test_d1_a_transition_is_processed_before_ten_thousand_queued_keys(
-    queue: WorkQueue[str],
+    queue: Queue,
 ) -> None:
     transitions: list[float] = []
 
@@ -270,7 +271,7 @@ async def test_d1_a_transition_is_processed_before_ten_thousand_queued_keys(
 
 
 async def test_d2_each_low_key_is_processed_within_30_s_under_saturation(
-    queue: WorkQueue[str],
+    queue: Queue,
 ) -> None:
     served: dict[str, float] = {}
     added: dict[str, float] = {}
@@ -295,7 +296,7 @@ async def test_d2_each_low_key_is_processed_within_30_s_under_saturation(
     assert max(served[key] - at for key, at in added.items()) < 30
 
 
-async def test_metrics_show_active_workers_and_their_maximum(queue: WorkQueue[str]) -> None:
+async def test_metrics_show_active_workers_and_their_maximum(queue: Queue) -> None:
     async def look(_key: str) -> None:
         await asyncio.sleep(1)
 
@@ -311,9 +312,7 @@ async def test_metrics_show_active_workers_and_their_maximum(queue: WorkQueue[st
     assert metric("controller_runtime_reconcile_time_seconds_count", controller=NAME) >= 2
 
 
-async def test_one_slow_reconcile_a_minute_is_logged(
-    queue: WorkQueue[str], logged: LogCapture
-) -> None:
+async def test_one_slow_reconcile_a_minute_is_logged(queue: Queue, logged: LogCapture) -> None:
     async def wait(_key: str) -> None:
         await asyncio.sleep(10)
 

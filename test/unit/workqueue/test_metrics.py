@@ -3,7 +3,6 @@ import gc
 import math
 from collections import defaultdict
 from itertools import chain
-from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY, generate_latest
@@ -13,6 +12,8 @@ from kruise_probe.workqueue.controller import Controller
 from kruise_probe.workqueue.metrics import ReconcileMetrics, publish
 from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.turns import Priority
+
+Queue = WorkQueue[str]
 
 QUEUE = {"name", "controller"}
 GO = {
@@ -46,7 +47,7 @@ def samples_of(controller: str) -> list[Sample]:
     return [sample for sample in samples if sample.labels.get("controller") == controller]
 
 
-def value(metric: str, queue: WorkQueue[Any], **labels: str) -> float | None:
+def value(metric: str, queue: Queue, **labels: str) -> float | None:
     names = {"name": queue.name, "controller": queue.name}
     return REGISTRY.get_sample_value(metric, names | labels)
 
@@ -56,14 +57,14 @@ async def nothing(_key: str) -> None:
 
 
 @pytest.fixture
-def queue(request: pytest.FixtureRequest) -> WorkQueue[str]:
+def queue(request: pytest.FixtureRequest) -> Queue:
     """The queue of a controller that does not run."""
-    queue: WorkQueue[str] = WorkQueue(name=request.node.name)
+    queue = Queue(name=request.node.name)
     Controller(queue=queue, reconcile=nothing, workers=1)
     return queue
 
 
-async def test_d3_names_and_labels_are_those_of_go(queue: WorkQueue[str]) -> None:
+async def test_d3_names_and_labels_are_those_of_go(queue: Queue) -> None:
     queue.add("a")
     ReconcileMetrics(queue.name)
     ours = {"kruise_probe_slow_steps_total": {"controller"}}
@@ -75,7 +76,7 @@ async def test_d3_names_and_labels_are_those_of_go(queue: WorkQueue[str]) -> Non
     assert labels == GO | ours
 
 
-async def test_buckets_of_durations_are_those_of_go(queue: WorkQueue[str]) -> None:
+async def test_buckets_of_durations_are_those_of_go(queue: Queue) -> None:
     metrics = ReconcileMetrics(queue.name)
     metrics.seconds.observe(0)
     bounds: dict[str, list[float]] = defaultdict(list)
@@ -90,7 +91,7 @@ async def test_buckets_of_durations_are_those_of_go(queue: WorkQueue[str]) -> No
     assert (reconcile[0], reconcile[-2], len(reconcile)) == (0.005, 60, 41)
 
 
-async def test_series_of_all_results_exist_from_the_start(queue: WorkQueue[str]) -> None:
+async def test_series_of_all_results_exist_from_the_start(queue: Queue) -> None:
     ReconcileMetrics(queue.name)
     for result in ("success", "error", "requeue", "requeue_after"):
         labels = {"controller": queue.name, "result": result}
@@ -98,7 +99,7 @@ async def test_series_of_all_results_exist_from_the_start(queue: WorkQueue[str])
 
 
 async def test_depth_is_by_priority_and_includes_keys_added_during_processing(
-    queue: WorkQueue[str],
+    queue: Queue,
 ) -> None:
     queue.add("low", Priority.LOW)
     queue.add("again", Priority.HIGH)
@@ -110,7 +111,7 @@ async def test_depth_is_by_priority_and_includes_keys_added_during_processing(
 
 
 async def test_adds_count_a_ready_key_once_and_delayed_adds_as_retries(
-    queue: WorkQueue[str],
+    queue: Queue,
 ) -> None:
     for key in ("a", "b", "a"):
         queue.add(key)
@@ -121,7 +122,7 @@ async def test_adds_count_a_ready_key_once_and_delayed_adds_as_retries(
     assert value("workqueue_retries_total", queue) == 2
 
 
-async def test_queue_and_work_durations_are_observed(queue: WorkQueue[str]) -> None:
+async def test_queue_and_work_durations_are_observed(queue: Queue) -> None:
     queue.add("a")
     await asyncio.sleep(5)
     queue.add("a")
@@ -134,7 +135,7 @@ async def test_queue_and_work_durations_are_observed(queue: WorkQueue[str]) -> N
     assert value("workqueue_queue_duration_seconds_bucket", queue, le="10.0") == 1
 
 
-async def test_the_age_of_unfinished_work_is_computed_at_each_scrape(queue: WorkQueue[str]) -> None:
+async def test_the_age_of_unfinished_work_is_computed_at_each_scrape(queue: Queue) -> None:
     def ages() -> list[float | None]:
         return [
             value("workqueue_unfinished_work_seconds", queue),
@@ -154,7 +155,7 @@ async def test_the_age_of_unfinished_work_is_computed_at_each_scrape(queue: Work
     assert ages() == [20, 15]
 
 
-async def test_without_an_event_loop_unfinished_work_has_no_age(queue: WorkQueue[str]) -> None:
+async def test_without_an_event_loop_unfinished_work_has_no_age(queue: Queue) -> None:
     queue.add("a")
     await queue.get()
     age = await asyncio.to_thread(value, "workqueue_unfinished_work_seconds", queue)
@@ -162,7 +163,7 @@ async def test_without_an_event_loop_unfinished_work_has_no_age(queue: WorkQueue
 
 
 async def test_series_end_with_their_queue() -> None:
-    gone: WorkQueue[str] = WorkQueue(name="short-lived")
+    gone = Queue(name="short-lived")
     publish(gone)
     gone.add("a")
     assert b'name="short-lived"' in generate_latest()

@@ -4,10 +4,11 @@ from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.turns import FAIR_TURN_AFTER, Priority, PriorityFifo
 
 LOW, NORMAL, HIGH = Priority
+Fifo = PriorityFifo[str]
 
 
 def push(
-    fifo: PriorityFifo[str],
+    fifo: Fifo,
     priority: Priority,
     letter: str,
     *,
@@ -18,22 +19,22 @@ def push(
         fifo.push(f"{letter}{number}", priority)
 
 
-def drain(fifo: PriorityFifo[str]) -> list[str]:
+def drain(fifo: Fifo) -> list[str]:
     return [next_of(fifo) for _ in range(len(fifo))]
 
 
-def next_of(fifo: PriorityFifo[str]) -> str:
+def next_of(fifo: Fifo) -> str:
     key = fifo.pop()
     assert key is not None
     return key
 
 
-def next_letters(fifo: PriorityFifo[str], count: int) -> str:
+def next_letters(fifo: Fifo, count: int) -> str:
     return "".join(next_of(fifo)[0] for _ in range(count))
 
 
 def test_two_lower_bands_take_turns() -> None:
-    fifo = PriorityFifo[str]()
+    fifo = Fifo()
     push(fifo, LOW, "l", keys=99)
     push(fifo, NORMAL, "n", keys=99)
     served = Counter[str]()
@@ -43,9 +44,9 @@ def test_two_lower_bands_take_turns() -> None:
     assert served == {"h": 140, "l": 10, "n": 10}
 
 
-def by_letter(groups: str, priority: Priority = NORMAL) -> PriorityFifo[str]:
+def by_letter(groups: str, priority: Priority = NORMAL) -> Fifo:
     """A queue whose groups are the first letters; two keys of each group wait."""
-    fifo = PriorityFifo[str](lambda key: key[0])
+    fifo = Fifo(lambda key: key[0])
     for letter in groups:
         push(fifo, priority, letter, keys=2)
     return fifo
@@ -73,14 +74,14 @@ def test_a_group_without_ready_keys_uses_no_memory() -> None:
 
 
 def test_lower_bands_get_every_eighth_turn() -> None:
-    fifo = PriorityFifo[str]()
+    fifo = Fifo()
     push(fifo, HIGH, "h", keys=40)
     push(fifo, LOW, "l", keys=40)
     assert next_letters(fifo, 24) == "hhhhhhhl" * 3
 
 
 def test_turns_are_counted_anew_after_a_time_without_lower_keys() -> None:
-    fifo = PriorityFifo[str]()
+    fifo = Fifo()
     push(fifo, HIGH, "h", keys=30)
     push(fifo, LOW, "l", keys=1)
     assert next_letters(fifo, FAIR_TURN_AFTER + 1) == "h" * FAIR_TURN_AFTER + "l"

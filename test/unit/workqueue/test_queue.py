@@ -16,16 +16,18 @@ from kruise_probe.workqueue.retries import (
     OVERALL_RETRIES_PER_SECOND,
 )
 
+Queue = WorkQueue[str]
+
 
 @pytest.fixture
-def queue() -> WorkQueue[str]:
-    return WorkQueue(name="queue")
+def queue() -> Queue:
+    return Queue(name="queue")
 
 
 @cases("position", first=0, last=-1)
 @cases("added_first", while_it_wakes=True, before_it_wakes=False)
 async def test_a_cancelled_get_does_not_keep_a_key_from_others(
-    queue: WorkQueue[str], added_first: bool, position: int
+    queue: Queue, added_first: bool, position: int
 ) -> None:
     async with asyncio.TaskGroup() as group:
         getting = [group.create_task(queue.get()) for _ in range(3)]
@@ -41,13 +43,13 @@ async def test_a_cancelled_get_does_not_keep_a_key_from_others(
     assert {task.result()[0] for task in getting} == {"a", "b"}
 
 
-async def test_done_of_a_key_that_is_not_processed_is_an_error(queue: WorkQueue[str]) -> None:
+async def test_done_of_a_key_that_is_not_processed_is_an_error(queue: Queue) -> None:
     queue.add("a")
     with pytest.raises(KeyError):
         queue.done("a")
 
 
-async def failed(queue: WorkQueue[str], key: str, *, at_least_seconds: float = 0.0) -> float:
+async def failed(queue: Queue, key: str, *, at_least_seconds: float = 0.0) -> float:
     """Fail a key; returns after how many seconds it is ready again."""
     failed_at = loop_time()
     queue.add_rate_limited(key, at_least_seconds=at_least_seconds)
@@ -56,7 +58,7 @@ async def failed(queue: WorkQueue[str], key: str, *, at_least_seconds: float = 0
     return loop_time() - failed_at
 
 
-async def test_a_key_that_always_fails_is_retried_every_30_s(queue: WorkQueue[str]) -> None:
+async def test_a_key_that_always_fails_is_retried_every_30_s(queue: Queue) -> None:
     delays = [await failed(queue, "a") for _ in range(2000)]
     assert delays[:3] == pytest.approx([0.005, 0.01, 0.02])
     assert MAX_DELAY_SECONDS == 30, "as a reflector's backoff"
@@ -64,7 +66,7 @@ async def test_a_key_that_always_fails_is_retried_every_30_s(queue: WorkQueue[st
 
 
 async def test_keys_that_fail_again_before_their_retry_delay_no_other(
-    queue: WorkQueue[str],
+    queue: Queue,
 ) -> None:
     for number in range(20_000):
         queue.add_rate_limited(f"bad {number % 150}")
@@ -76,12 +78,12 @@ async def test_keys_that_fail_again_before_their_retry_delay_no_other(
     assert loop_time() - failed_at == pytest.approx(0.005)
 
 
-async def test_the_server_may_say_a_longer_delay(queue: WorkQueue[str]) -> None:
+async def test_the_server_may_say_a_longer_delay(queue: Queue) -> None:
     assert await failed(queue, "a", at_least_seconds=7) == pytest.approx(7)
     assert await failed(queue, "a", at_least_seconds=0.001) == pytest.approx(0.01)
 
 
-async def test_retries_of_thousands_of_keys_are_spread_over_time(queue: WorkQueue[str]) -> None:
+async def test_retries_of_thousands_of_keys_are_spread_over_time(queue: Queue) -> None:
     for number in range(5000):
         queue.add_rate_limited(str(number))
     ready_at = []
@@ -109,7 +111,7 @@ def test_failing_keys_delay_no_first_retry_of_another_group(
     others: list[tuple[float, str, int]], at: float
 ) -> None:
     """All retries together keep their rate."""
-    queue = WorkQueue[str](name="shared", group_of=lambda key: key[0])
+    queue = Queue(name="shared", group_of=lambda key: key[0])
     ready_at: dict[str, float] = {}
 
     async def fail() -> None:
