@@ -11,6 +11,7 @@ from support.cases import cases
 from support.fake_transport import FakeTransport
 
 from kruise_probe.api.errors import ConnectionFailed
+from kruise_probe.api.times import loop_time
 from kruise_probe.client.cluster_config import ClusterConfig
 from kruise_probe.client.connection import HttpConnection
 from kruise_probe.client.pool import Pool
@@ -21,10 +22,6 @@ LEASE = Request("PATCH", "/apis/coordination.k8s.io/v1/namespaces/n/leases/l")
 WATCH = Request("GET", "/api/v1/pods?watch=true", streams=True)
 READ = Request("GET", "/api/v1/pods")
 WRITE = Request("PATCH", "/api/v1/namespaces/n/pods/p/status")
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Balancer:
@@ -41,7 +38,7 @@ class Balancer:
         return sum(not transport.closing for transport in self.transports)
 
     async def dial(self) -> HttpConnection:
-        self.dials.append(now())
+        self.dials.append(loop_time())
         await asyncio.sleep(0.001)
         if self.open >= self.most:
             await asyncio.sleep(self.seconds)
@@ -67,9 +64,9 @@ def behind(pool: Pool, most: int, *, seconds: float = 0.0) -> Balancer:
 
 async def use(pool: Pool, request: Request, seconds: float) -> float:
     """Hold a connection for a while; return how long the request waited for it."""
-    began = now()
+    began = loop_time()
     connection = await pool.acquire(request)
-    waited = now() - began
+    waited = loop_time() - began
     try:
         await asyncio.sleep(seconds)
     finally:

@@ -16,6 +16,7 @@ from support.fake_transport import FakeTransport
 from support.metrics import counted
 from support.scripted_node import gaps
 
+from kruise_probe.api.core import Lease
 from kruise_probe.api.errors import (
     AlreadyExists,
     ApiError,
@@ -31,6 +32,7 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import EVENTS, LEASES
+from kruise_probe.api.times import loop_time
 from kruise_probe.client import pool
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.connection import ConnectionBroken, HttpConnection
@@ -44,6 +46,7 @@ KEY = NamespacedName("n", "l")
 LEASE = json.dumps({"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}}).encode()
 NO_LEASES = b'{"kind":"LeaseList","metadata":{"resourceVersion":"7"},"items":[]}'
 BOOKMARK = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'
+LARGE = b"x" * 40_960
 STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -58,8 +61,7 @@ def answer(status: int, body: bytes = b"", **fields: str) -> bytes:
 
 
 OK = answer(200, LEASE)
-WAIT_AT_ONCE = answer(429, Retry_After="0")
-WAIT_3_S = answer(503, Retry_After="3")
+LEASES_PAGE = answer(200, NO_LEASES)
 
 
 class Connection(FakeTransport):
@@ -67,22 +69,20 @@ class Connection(FakeTransport):
 
     def __init__(self, protocol: HttpConnection, server: "Server") -> None:
         self._server = server
-        self.requests = 0
         super().__init__(protocol)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         super().write(data)
-        self.requests += 1
         self._server.received(self, bytes(data))
 
 
 class Server:
-    """Calls `respond` for each request, which answers on the connection now or later, or never.
+    """A server without sockets, and its client, which sends a request by each verb.
 
     Attributes:
         requests: heads and bodies.
         arrivals: the loop times of the requests.
-        script: the next responses; an error breaks the connection.
+        script: the next responses; an error breaks the connection, and None is no response.
         default: the response after the script.
     """
 
@@ -95,16 +95,39 @@ class Server:
         self.delay_seconds = 0.0
         self.client: RestClient
 
-    async def get(self) -> Any:
-        """Read the Lease with a client that has no options."""
+    async def get(self) -> Lease:
         return await self.client.get(LEASES, KEY)
 
-    def watch(self) -> AbstractAsyncContextManager[WatchStream[Any]]:
+    async def create(self) -> None:
+        await self.client.create(LEASES, b"{}", namespace="n")
+
+    async def replace(self) -> None:
+        await self.client.replace_for_metadata(LEASES, KEY, b"{}")
+
+    async def replace_large(self) -> None:
+        await self.client.replace_for_metadata(LEASES, KEY, LARGE, deadline_seconds=10)
+
+    async def patch(self) -> None:
+        await self.client.patch(LEASES, KEY, b"{}", patch_type=PatchType.MERGE)
+
+    async def delete(self) -> None:
+        await self.client.delete(LEASES, KEY)
+
+    async def list_page(self) -> None:
+        await self.client.list_page(LEASES)
+
+    def watching(self) -> AbstractAsyncContextManager[WatchStream[Lease]]:
         return self.client.watch(LEASES, timeout_seconds=300)
 
-    @property
-    def times(self) -> list[float]:
-        return [round(arrival, 3) for arrival in self.arrivals]
+    async def watch(self) -> None:
+        async with self.watching():
+            pass
+
+    async def get_at_once(self, number: int) -> None:
+        """Each on a connection of its own, which is idle afterwards."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(number):
+                group.create_task(self.get())
 
     @property
     def methods(self) -> list[str]:
@@ -121,7 +144,7 @@ class Server:
 
     def received(self, connection: Connection, data: bytes) -> None:
         loop = asyncio.get_running_loop()
-        self.arrivals.append(loop.time())
+        self.arrivals.append(round(loop.time(), 3))
         self.requests.append(data.decode())
         response = self.script.pop(0) if self.script else self.default
         if isinstance(response, bytes):
@@ -131,29 +154,26 @@ class Server:
 
 
 @asynccontextmanager
-async def client_of(
+async def connected(
     server: Server, config: ClusterConfig | None = None, **options: Any
-) -> AsyncIterator[RestClient]:
+) -> AsyncIterator[None]:
+    """Replaces the client."""
     client = RestClient(
         config=config or ClusterConfig(server="http://api"),
         field_manager="m",
         user_agent="u/1",
         **options,
     )
-    async with client:
-        client._transport._dialer.dial = server.dial  # type: ignore[method-assign]
-        yield client
+    client._transport._dialer.dial = server.dial  # type: ignore[method-assign]
+    async with client as server.client:
+        yield
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     server = Server()
-    async with client_of(server) as server.client:
+    async with connected(server):
         yield server
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @pytest.mark.parametrize("bookmarks_at", [[], [69.0], [10.0, 79.0]])
@@ -163,14 +183,14 @@ async def test_c1_a_watch_without_data_for_70_s_is_an_error(
     """The product's own deadline, which no caller sets."""
     server.default = STREAM
     loop = asyncio.get_running_loop()
-    async with server.watch() as events:
+    async with server.watching() as events:
         (connection,) = server.connections
         for at in bookmarks_at:
             loop.call_at(at, connection.receive, chunk(BOOKMARK))
             await anext(events)
         with pytest.raises(ConnectionFailed, match="no data for 70 s"):
             await anext(events)
-    assert now() == pytest.approx(max(bookmarks_at, default=0.0) + 70.0)
+    assert loop_time() == pytest.approx(max(bookmarks_at, default=0.0) + 70.0)
     assert connection.closing, "it is not kept for another request"
 
 
@@ -178,23 +198,11 @@ async def test_every_request_ends_within_30_s(server: Server) -> None:
     server.default = None
     with pytest.raises(ConnectionFailed, match="http://api did not respond within 30 s"):
         await server.get()
-    assert now() == 30
+    assert loop_time() == 30
     with pytest.raises(ConnectionFailed, match="30 s"):
-        await watch(server.client)
-    assert now() == 60
+        await server.watch()
+    assert loop_time() == 60
     assert all(connection.closing for connection in server.connections)
-
-
-LARGE = b"x" * 40_960
-
-
-async def replace_large(client: RestClient) -> None:
-    await client.replace_for_metadata(
-        LEASES,
-        KEY,
-        LARGE,
-        deadline_seconds=10,
-    )
 
 
 @cases(
@@ -212,19 +220,19 @@ async def test_the_deadline_of_a_large_write_counts_from_its_last_progress(
     ends_at: float,
 ) -> None:
     server.default = None
-    writing = asyncio.create_task(replace_large(server.client))
+    writing = asyncio.create_task(server.replace_large())
     await asyncio.sleep(0)
     (connection,) = server.connections
-    began = now()
+    began = loop_time()
 
     def left() -> int:
-        return max(len(LARGE) - int((now() - began) * bytes_per_second), 0)
+        return max(len(LARGE) - int((loop_time() - began) * bytes_per_second), 0)
 
     connection.get_write_buffer_size = left  # type: ignore[method-assign]
     if answered_at is not None:
         asyncio.get_running_loop().call_at(began + answered_at, connection.receive, OK)
     await asyncio.wait([writing])
-    assert now() - began == pytest.approx(ends_at, abs=1.1)
+    assert loop_time() - began == pytest.approx(ends_at, abs=1.1)
     assert isinstance(writing.exception(), NoneType if answered_at else NoResponse)
 
 
@@ -232,67 +240,27 @@ async def test_events_wait_for_the_large_writes_that_are_slow_then(server: Serve
     server.script = [None, None, OK]
     with capture_logs() as logs:
         async with asyncio.TaskGroup() as group:
-            group.create_task(replace_large(server.client))
+            group.create_task(server.replace_large())
             await asyncio.sleep(2)
             group.create_task(server.client.create(EVENTS, b"{}", namespace="n"))
-            group.create_task(replace_large(server.client))
+            group.create_task(server.replace_large())
             await asyncio.sleep(2)
             first, second = server.connections
             first.receive(OK)
             await asyncio.sleep(1)
             assert server.methods == ["PUT", "PUT", "POST"]
             server.script = [OK]
-            await replace_large(server.client)
+            await server.replace_large()
             await asyncio.sleep(2)
             second.receive(OK)
     assert len(logs) == 1
-
-
-async def get(client: RestClient) -> None:
-    await client.get(LEASES, KEY)
-
-
-async def create(client: RestClient) -> None:
-    await client.create(LEASES, b"{}", namespace="n")
-
-
-async def replace_(client: RestClient) -> None:
-    await client.replace_for_metadata(LEASES, KEY, b"{}")
-
-
-async def patch(client: RestClient) -> None:
-    await client.patch(
-        LEASES,
-        KEY,
-        b"{}",
-        patch_type=PatchType.MERGE,
-    )
-
-
-async def delete(client: RestClient) -> None:
-    await client.delete(LEASES, KEY)
-
-
-async def list_leases(client: RestClient) -> None:
-    await client.list_page(LEASES)
-
-
-async def watch(client: RestClient) -> None:
-    async with client.watch(LEASES, timeout_seconds=60):
-        pass
-
-
-async def idle_connections(client: RestClient, number: int) -> None:
-    async with asyncio.TaskGroup() as group:
-        for _ in range(number):
-            group.create_task(get(client))
 
 
 async def test_a_timeout_without_a_byte_closes_the_connections_that_worked_before(
     server: Server,
 ) -> None:
     """As after a fail-over of a load balancer, where all connections of the same age are dead."""
-    await idle_connections(server.client, 3)
+    await server.get_at_once(3)
     server.script = [None]
     with pytest.raises(NoResponse):
         await server.get()
@@ -302,7 +270,7 @@ async def test_a_timeout_without_a_byte_closes_the_connections_that_worked_befor
 
 
 async def test_a_timeout_keeps_the_connections_that_worked_since(server: Server) -> None:
-    await idle_connections(server.client, 2)
+    await server.get_at_once(2)
     server.script = [None]
     hanging = asyncio.create_task(server.get())
     await asyncio.sleep(10)
@@ -314,27 +282,27 @@ async def test_a_timeout_keeps_the_connections_that_worked_since(server: Server)
 
 async def test_a_watch_without_data_closes_the_idle_connections(server: Server) -> None:
     server.script = [STREAM]
-    async with server.watch() as events:
-        await idle_connections(server.client, 2)
+    async with server.watching() as events:
+        await server.get_at_once(2)
         with pytest.raises(NoResponse):
             await anext(events)
     assert all(connection.closing for connection in server.connections)
 
 
-Call = Callable[[RestClient], Awaitable[object]]
+Call = Callable[[Server], Awaitable[object]]
 
 
 def raw(method: str) -> Call:
-    return lambda client: client.request_raw(method, "/version")
+    return lambda server: server.client.request_raw(method, "/version")
 
 
 @cases(
     "call idle broken sent succeeds",
-    two_idle_connections=(get, 4, 2, 3, True),
-    no_third_one=(get, 4, 3, 3, False),
-    a_new_connection=(get, 0, 1, 2, True),
-    one_repetition_after_a_new_one=(get, 0, 2, 2, False),
-    a_creation_may_have_taken_effect=(create, 0, 1, 1, False),
+    two_idle_connections=(Server.get, 4, 2, 3, True),
+    no_third_one=(Server.get, 4, 3, 3, False),
+    a_new_connection=(Server.get, 0, 1, 2, True),
+    one_repetition_after_a_new_one=(Server.get, 0, 2, 2, False),
+    a_creation_may_have_taken_effect=(Server.create, 0, 1, 1, False),
     raw_get=(raw("GET"), 0, 1, 2, True),
     raw_post=(raw("POST"), 0, 1, 1, False),
     raw_delete=(raw("DELETE"), 0, 1, 1, False),
@@ -347,22 +315,22 @@ async def test_reads_are_repeated_after_a_connection_broke(
     sent: int,
     succeeds: bool,
 ) -> None:
-    await idle_connections(server.client, idle)
+    await server.get_at_once(idle)
     server.script = [OSError] * broken
     with nullcontext() if succeeds else pytest.raises(ConnectionBroken):
-        await call(server.client)
+        await call(server)
     assert len(server.requests) == idle + sent
 
 
 @cases(
     "call verb success",
-    get=(get, "GET", OK),
-    create=(create, "POST", OK),
-    replace=(replace_, "PUT", OK),
-    patch=(patch, "PATCH", OK),
-    delete=(delete, "DELETE", OK),
-    list=(list_leases, "GET", answer(200, NO_LEASES)),
-    watch=(watch, "GET", STREAM),
+    get=(Server.get, "GET", OK),
+    create=(Server.create, "POST", OK),
+    replace=(Server.replace, "PUT", OK),
+    patch=(Server.patch, "PATCH", OK),
+    delete=(Server.delete, "DELETE", OK),
+    list=(Server.list_page, "GET", LEASES_PAGE),
+    watch=(Server.watch, "GET", STREAM),
 )
 async def test_retry_after_is_waited_for_by_every_verb_and_counted(
     server: Server,
@@ -376,22 +344,23 @@ async def test_retry_after_is_waited_for_by_every_verb_and_counted(
         verb=verb,
         host="api",
     )
-    server.script = [WAIT_3_S, WAIT_3_S, success]
-    await call(server.client)
+    wait = answer(503, Retry_After="3")
+    server.script = [wait, wait, success]
+    await call(server)
 
     assert len(server.requests) == 3
-    assert all(3 <= gap <= 3.6 for gap in gaps(server.times))
+    assert all(3 <= gap <= 3.6 for gap in gaps(server.arrivals))
     assert retries() == 2
 
 
 async def test_a_server_that_always_asks_to_wait_gets_a_bounded_number_of_requests(
     server: Server,
 ) -> None:
-    server.default = WAIT_AT_ONCE
+    server.default = answer(429, Retry_After="0")
     with pytest.raises(TooManyRequests):
         await server.get()
     assert 5 < len(server.requests) <= 11
-    assert now() < 30
+    assert loop_time() < 30
 
 
 async def test_a_server_error_is_returned_and_quotes_a_page_of_a_proxy(server: Server) -> None:
@@ -446,9 +415,9 @@ async def test_after_a_401_a_request_is_repeated_once_with_renewed_credentials(
     credentials = Rotating(*renewals)
     server.script = [answer(status) for status in responses]
     config = ClusterConfig(server="http://api", credentials=credentials)
-    async with client_of(server, config) as client:
+    async with connected(server, config):
         with pytest.raises(Unauthorized) if raises else nullcontext():
-            await get(client)
+            await server.get()
     sent = [headers_of(request)["Authorization"] for request in server.requests]
 
     assert sent == [f"Bearer {token}" for token in tokens]
@@ -462,9 +431,9 @@ async def test_connections_are_limited_and_watches_do_not_count(
     monkeypatch.setattr(pool, "MAX_CONNECTIONS", 2)
     server.delay_seconds = 5.0
     server.script = [STREAM, STREAM, STREAM]
-    async with server.watch(), server.watch(), server.watch():
-        began = now()
-        await idle_connections(server.client, 5)
+    async with server.watching(), server.watching(), server.watching():
+        began = loop_time()
+        await server.get_at_once(5)
     waited = [arrival - began for arrival in server.arrivals[3:]]
     assert waited == pytest.approx([0, 0, 5, 5, 10])
 
@@ -475,38 +444,38 @@ async def test_connections_are_limited_and_watches_do_not_count(
     burst=(3, [0, 0, 0, 0.5]),
 )
 async def test_rate_of_requests_is_limited(server: Server, burst: int, times: list[float]) -> None:
-    async with client_of(server, qps=2.0, burst=burst) as client:
+    async with connected(server, qps=2.0, burst=burst):
         for _ in range(4):
-            await get(client)
-    assert server.times == pytest.approx(times)
+            await server.get()
+    assert server.arrivals == pytest.approx(times)
 
 
 async def test_callers_that_give_up_in_the_queue_take_no_token(server: Server) -> None:
     """As reconciles that end at their deadline. All tokens were reserved by such callers, so nothing was sent at all."""
 
-    async def insist(client: RestClient) -> None:
+    async def insist() -> None:
         while True:
             with suppress(TimeoutError, NoResponse):
                 async with asyncio.timeout(20):
-                    await get(client)
+                    await server.get()
                 return
 
-    async with client_of(server, qps=1.0, burst=1) as client, asyncio.TaskGroup() as group:
+    async with connected(server, qps=1.0, burst=1), asyncio.TaskGroup() as group:
         for _ in range(60):
-            group.create_task(insist(client))
-    assert server.times == pytest.approx(range(60), abs=0.1)
+            group.create_task(insist())
+    assert server.arrivals == pytest.approx(range(60), abs=0.1)
 
 
 async def test_a_fenced_write_is_not_sent_and_its_connection_is_kept(server: Server) -> None:
     def refuse() -> None:
         raise ApiError("fenced")
 
-    async with client_of(server, before_send=refuse) as client:
-        await get(client)
-        for write in (create, replace_, delete):
+    async with connected(server, before_send=refuse):
+        await server.get()
+        for write in (server.create, server.replace, server.delete):
             with pytest.raises(ApiError, match="fenced"):
-                await write(client)
-        await get(client)
+                await write()
+        await server.get()
     assert server.methods == ["GET", "GET"]
     assert len(server.connections) == 1
 
@@ -516,7 +485,7 @@ async def test_the_response_to_a_write_of_an_object_that_is_nested_deeply_is_rea
 ) -> None:
     deep = b'"metadata": {"managedFields":[' + b"[" * 3_000 + b"]" * 3_000 + b"],"
     server.default = answer(200, LEASE.replace(b'"metadata": {', deep))
-    await patch(server.client)
+    await server.patch()
 
 
 @cases(
@@ -536,11 +505,11 @@ async def test_success_with_a_body_of_something_else_is_an_error(
     with pytest.raises(ConnectionFailed, match=f"GET {failed}"):
         await server.get()
     with pytest.raises(ConnectionFailed, match=f"PUT {failed}"):
-        await replace_(server.client)
+        await server.replace()
     with pytest.raises(ConnectionFailed, match=f"PATCH {failed}"):
-        await patch(server.client)
+        await server.patch()
     with pytest.raises(ConnectionFailed, match="GET leases: the response is not a list"):
-        await list_leases(server.client)
+        await server.list_page()
 
 
 SWITCHED_WITH_ANOTHER_KEY = (
@@ -571,7 +540,7 @@ async def test_a_stream_of_a_pod_requires_a_websocket(
 async def test_a_watch_requires_a_stream(server: Server) -> None:
     server.default = answer(204)
     with pytest.raises(ConnectionFailed, match="responded with status 204 instead of a stream"):
-        await watch(server.client)
+        await server.watch()
     assert "sendInitialEvents" not in server.targets[0]
 
 
@@ -583,7 +552,7 @@ async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> N
         "n",
         field_selector="metadata.name=l",
     )
-    server.script = [answer(200, NO_LEASES), answer(200, NO_LEASES), STREAM]
+    server.script = [LEASES_PAGE, LEASES_PAGE, STREAM]
     for token in ("", "more"):
         await source.list_page(limit=3, continue_token=token, resource_version="5")
     async with source.watch(
@@ -611,9 +580,9 @@ async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> N
 async def test_a_token_that_would_add_a_header_is_not_sent(server: Server) -> None:
     credentials = Credentials(AuthInfo("Bearer a\r\nImpersonate-User: admin"))
     config = ClusterConfig(server="http://api", credentials=credentials)
-    async with client_of(server, config) as client:
+    async with connected(server, config):
         with pytest.raises(ConnectionFailed, match="characters that are invalid in a header"):
-            await get(client)
+            await server.get()
     assert not server.requests
 
 
@@ -644,8 +613,8 @@ async def test_request_has_the_expected_headers_and_no_others(server: Server) ->
         as_user="jane",
         as_groups=("a", "b"),
     )
-    async with client_of(server, config) as client:
-        await client.patch(
+    async with connected(server, config):
+        await server.client.patch(
             LEASES,
             KEY,
             b'{"a":1}',
@@ -675,11 +644,11 @@ COMPRESSED = answer(200, gzip.compress(NO_LEASES), Content_Encoding="gzip")
 
 @cases(
     "call response headers sent_body",
-    read_without_a_length=(get, OK, {}, ""),
-    delete=(delete, OK, {"Content-Length": "0"}, ""),
-    create=(create, OK, OF_BODY, "{}"),
-    only_the_metadata_is_returned=(replace_, OK, {"Accept": METADATA, **OF_BODY}, "{}"),
-    only_lists_are_compressed=(list_leases, COMPRESSED, {"Accept-Encoding": "gzip"}, ""),
+    read_without_a_length=(Server.get, OK, {}, ""),
+    delete=(Server.delete, OK, {"Content-Length": "0"}, ""),
+    create=(Server.create, OK, OF_BODY, "{}"),
+    only_the_metadata_is_returned=(Server.replace, OK, {"Accept": METADATA, **OF_BODY}, "{}"),
+    only_lists_are_compressed=(Server.list_page, COMPRESSED, {"Accept-Encoding": "gzip"}, ""),
 )
 async def test_headers_of_each_verb(
     server: Server,
@@ -689,7 +658,7 @@ async def test_headers_of_each_verb(
     sent_body: str,
 ) -> None:
     server.default = response
-    await call(server.client)
+    await call(server)
     (request,) = server.requests
     common = {"Host": "api", "Accept": "application/json", "User-Agent": "u/1"}
     assert headers_of(request) == {**common, **headers}
@@ -767,9 +736,9 @@ async def test_fence_is_checked_when_a_write_is_sent_and_on_each_retry(server: S
             raise ApiError("fenced")
 
     server.script = [ConnectionResetError, answer(429, Retry_After="1")]
-    async with client_of(server, before_send=check) as client:
+    async with connected(server, before_send=check):
         with pytest.raises(ApiError, match="fenced"):
-            await patch(client)
+            await server.patch()
     assert len(server.requests) == 2
     assert checks == 3
 
@@ -784,11 +753,11 @@ async def test_fence_is_checked_after_connecting(server: Server) -> None:
 
     async def slow_dial() -> HttpConnection:
         await asyncio.sleep(5)
-        return await server.dial()
+        return await Server.dial(server)
 
-    async with client_of(server, before_send=check) as client:
-        client._transport._dialer.dial = slow_dial  # type: ignore[method-assign]
-        writing = asyncio.create_task(create(client))
+    server.dial = slow_dial  # type: ignore[method-assign]
+    async with connected(server, before_send=check):
+        writing = asyncio.create_task(server.create())
         await asyncio.sleep(1)
         leading = False
         with pytest.raises(ApiError, match="fenced"):
@@ -799,7 +768,7 @@ async def test_fence_is_checked_after_connecting(server: Server) -> None:
 async def test_idle_connections_are_closed_after_90_s_and_the_newest_is_used(
     server: Server,
 ) -> None:
-    await idle_connections(server.client, 3)
+    await server.get_at_once(3)
     await asyncio.sleep(80)
     await server.get()
     await asyncio.sleep(11)
@@ -826,7 +795,7 @@ async def test_watch_decodes_events_in_any_portions_and_detects_an_incomplete_on
     body = event * 2 + event[:-5]
     for size in (1, 50, len(body)):
         server.script = [STREAM]
-        async with server.watch() as events:
+        async with server.watching() as events:
             connection = server.connections[-1]
             for begin in range(0, len(body), size):
                 connection.receive(chunk(body[begin : begin + size]))
