@@ -111,20 +111,9 @@ def test_pods_with_hundreds_of_conditions_share_them_or_their_texts_and_marks() 
     later = "2026-01-01T00:00:01Z"
 
     def probed_at(time: str) -> Pod:
-        text = {"reason": "TooManyProbes", "message": "Not probed."}
-        conditions = [
-            condition_wire(
-                type,
-                "Unknown",
-                **text,
-                lastProbeTime=time,
-            )
-            for type in types
-        ]
-        return pod(
-            conditions=conditions,
-            owned=owned_fields(conditions=types),
-        )
+        texts = {"reason": "TooManyProbes", "message": "Not probed.", "lastProbeTime": time}
+        conditions = [condition_wire(type, "Unknown", **texts) for type in types]
+        return pod(conditions=conditions, owned=owned_fields(conditions=types))
 
     one = probed_at(CREATED)
     two = probed_at(CREATED)

@@ -63,10 +63,10 @@ async def test_pod_uses_its_service_account(account: Path) -> None:
 async def test_pod_without_a_namespace_file_is_in_the_default_namespace(
     account: Path, content: str | None
 ) -> None:
-    if content is None:
-        (account / "namespace").unlink()
-    else:
-        (account / "namespace").write_text(content)
+    file = account / "namespace"
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
 
     assert load_config(None, POD_ENVIRON).namespace == "default"
 
@@ -220,10 +220,10 @@ def test_cluster_and_user_replace_a_context_only_together(tmp_path: Path) -> Non
 @cases(
     "overrides server token namespace",
     none=(ConfigOverrides(), "one", "one", "ns-one"),
-    context=(ConfigOverrides("two"), "two", "two", "ns-two"),
+    context=(ConfigOverrides(context="two"), "two", "two", "ns-two"),
     cluster=(ConfigOverrides(cluster="two"), "two", "one", "ns-one"),
     user=(ConfigOverrides(user="two"), "one", "two", "ns-one"),
-    all=(ConfigOverrides("two", cluster="one", user="one"), "one", "one", "ns-two"),
+    all=(ConfigOverrides(context="two", cluster="one", user="one"), "one", "one", "ns-two"),
 )
 async def test_context_cluster_and_user_can_be_overridden(
     overrides: ConfigOverrides,
