@@ -13,6 +13,8 @@ from kruise_probe.client.credentials import COMPARE_SECONDS, AuthInfo, ConfigErr
 
 
 def of_token(path: Path) -> Credentials:
+    """Credentials that follow a file with the token `one`."""
+    path.write_text("one")
     credentials = Credentials()
     credentials.follow_token(path)
     return credentials
@@ -24,7 +26,6 @@ def of_plugin(plugin: Any) -> Credentials:
 
 async def test_replaced_token_is_used_within_a_second(tmp_path: Path) -> None:
     token = tmp_path / "token"
-    token.write_text("one\n")
     credentials = of_token(token)
     credentials.authorization()
     token.write_text("two\n")
@@ -49,7 +50,6 @@ async def test_after_a_401_the_token_file_is_read_at_once(
     tmp_path: Path, content: bytes | None, renewed: bool
 ) -> None:
     token = tmp_path / "token"
-    token.write_text("one")
     credentials = of_token(token)
     credentials.authorization()
     token.unlink()
@@ -63,7 +63,6 @@ async def test_after_a_401_the_token_file_is_read_at_once(
 
 async def test_a_request_that_was_refused_waits_for_a_valid_token_file(tmp_path: Path) -> None:
     token = tmp_path / "token"
-    token.write_text("one")
     credentials = of_token(token)
     token.write_bytes(b"")
     with capture_logs() as logs:
