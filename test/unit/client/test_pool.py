@@ -196,16 +196,14 @@ def test_when_a_request_may_open_a_connection(
     busy: int,
     may: bool,
 ) -> None:
-    assert (
-        growth.may_dial(
-            now,
-            turn,
-            tried=tried,
-            dialing=dialing,
-            busy=busy,
-        )
-        == may
+    found = growth.may_dial(
+        now,
+        turn,
+        tried=tried,
+        dialing=dialing,
+        busy=busy,
     )
+    assert found == may
 
 
 def test_a_tenant_causes_one_new_connection_a_second_and_all_servers_fewer() -> None:

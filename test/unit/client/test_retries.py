@@ -45,16 +45,14 @@ def test_retry_requires_429_or_503_with_retry_after(
     left: float,
     wait: float | None,
 ) -> None:
-    assert (
-        wait_before_retry(
-            status,
-            retry_after,
-            retries=retries,
-            left_seconds=left,
-            chance=0.0,
-        )
-        == wait
+    found = wait_before_retry(
+        status,
+        retry_after,
+        retries=retries,
+        left_seconds=left,
+        chance=0.0,
     )
+    assert found == wait
 
 
 @given(
