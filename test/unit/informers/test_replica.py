@@ -68,11 +68,7 @@ def at(name: str, version: int) -> ApiObject:
 
 
 def broken(name: str, version: int) -> Undecodable:
-    return Undecodable(
-        NamespacedName("ns", name),
-        str(version),
-        "Expected `int`",
-    )
+    return Undecodable(NamespacedName("ns", name), str(version), "Expected `int`")
 
 
 def test_c4_a_second_list_reports_only_differences_and_missed_deletes(listed: Listed) -> None:
@@ -110,16 +106,8 @@ def test_an_event_that_tells_nothing_new_calls_no_handler(
 
 def test_a_list_with_an_unnamed_undecodable_item_deletes_nothing(listed: Listed) -> None:
     listed.relist(at("a", 1), at("b", 1))
-    assert (
-        listed.relist(
-            Undecodable(
-                NamespacedName("", "?"),
-                "",
-                "no metadata",
-            )
-        )
-        == []
-    )
+    unnamed = Undecodable(NamespacedName("", "?"), "", "no metadata")
+    assert listed.relist(unnamed) == []
 
 
 def test_d12_an_undecodable_version_is_kept_in_a_list_and_logged_once(
