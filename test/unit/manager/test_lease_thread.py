@@ -128,11 +128,11 @@ async def test_a_loop_that_hangs_gives_up_its_role_to_another_candidate() -> Non
     hung_at: list[float] = []
     led_at: list[float] = []
 
-    async def lead_after() -> None:
+    async def take_over() -> None:
         led_at.append(time.monotonic())
 
     async def standby() -> None:
-        await elector(server, "two").run(lead_after)
+        await elector(server, "two").run(take_over)
 
     async def lead() -> None:
         other = asyncio.create_task(run_beside(standby))
