@@ -36,23 +36,13 @@ LOOSEST = 8
 """An estimate may be this many times too large. Most are twice the memory."""
 
 
-class Mallinfo2(ctypes.Structure):
-    _fields_ = [
-        ("arena", ctypes.c_size_t),
-        ("ordblks", ctypes.c_size_t),
-        ("smblks", ctypes.c_size_t),
-        ("hblks", ctypes.c_size_t),
-        ("hblkhd", ctypes.c_size_t),
-        ("usmblks", ctypes.c_size_t),
-        ("fsmblks", ctypes.c_size_t),
-        ("uordblks", ctypes.c_size_t),
-        ("fordblks", ctypes.c_size_t),
-        ("keepcost", ctypes.c_size_t),
-    ]
-
-
+_FIELDS = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
 MALLINFO = ctypes.CDLL(None).mallinfo2
-MALLINFO.restype = Mallinfo2
+MALLINFO.restype = type(
+    "mallinfo2",
+    (ctypes.Structure,),
+    {"_fields_": [(field, ctypes.c_size_t) for field in _FIELDS]},
+)
 
 
 @pytest.fixture

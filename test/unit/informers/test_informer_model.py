@@ -93,7 +93,7 @@ class World:
         self.received: list[WatchedChange] = []
         self.unlawful: list[str] = []
         self.generation = 0
-        self._deleted: dict[tuple[str, str], int] = {}
+        self._deleted: dict[str, int] = {}
         self._kept: set[NamespacedName] = set()
 
     def on_add(self, obj: ApiObject, is_initial: bool) -> None:

@@ -264,10 +264,10 @@ async def test_d1_a_transition_is_processed_before_ten_thousand_queued_keys(
             await asyncio.sleep(second - loop_time())
             queue.add(f"transition-{second}", Priority.HIGH)
         await asyncio.sleep(0.5)
-    first, second, third = transitions
-    assert 5 <= first < 5.1
-    assert 15 <= second < 15.1
-    assert 25 <= third < 25.1
+    early, middle, late = transitions
+    assert 5 <= early < 5.1
+    assert 15 <= middle < 15.1
+    assert 25 <= late < 25.1
 
 
 async def test_d2_each_low_key_is_processed_within_30_s_under_saturation(
