@@ -36,7 +36,18 @@ LOOSEST = 8
 """An estimate may be this many times too large. Most are twice the memory."""
 
 
-_FIELDS = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+_FIELDS = [
+    "arena",
+    "ordblks",
+    "smblks",
+    "hblks",
+    "hblkhd",
+    "usmblks",
+    "fsmblks",
+    "uordblks",
+    "fordblks",
+    "keepcost",
+]
 MALLINFO = ctypes.CDLL(None).mallinfo2
 MALLINFO.restype = type(
     "mallinfo2",
