@@ -1,6 +1,7 @@
 """The Lease of a whole daemon on a scripted node."""
 
 import asyncio
+import copy
 
 import msgspec
 import pytest
@@ -17,14 +18,21 @@ from kruise_probe.daemon.probers.prober import ProbeResult, success
 RETRY_SECONDS = 2.0
 
 
-async def hang(_: str) -> None:
-    await asyncio.Event().wait()
+SPEC = one(exec_probe())
+EXISTING = {"metadata": {"name": "x"}, "spec": {}}
+"""A Lease that another client has created."""
+
+
+def duration(node: ScriptedNode) -> int:
+    assert node.api.lease is not None
+    seconds: int = node.api.lease["spec"]["leaseDurationSeconds"]
+    return seconds
 
 
 @pytest.fixture
 async def node(node: ScriptedNode) -> ScriptedNode:
     """A node with an entry, whose first result is written at once."""
-    node.api.put(one(exec_probe()))
+    node.api.put(SPEC)
     node.containers.start()
     return node
 
@@ -35,31 +43,28 @@ async def test_lease_is_created_at_once_renewed_after_twenty_seconds_and_never_r
     async with node.daemon():
         await asyncio.sleep(60)
     assert gaps(node.api.lease_writes) == pytest.approx([20.0] * 3, abs=2)
-    assert node.api.lease is not None
-    assert node.api.lease["spec"].pop("holderIdentity").startswith(f"{NODE}_")
-    assert node.api.lease["spec"].pop("renewTime").startswith("2026-11-21T12:01:00.2")
-    assert node.api.lease == typed(
-        "Lease",
-        metadata={
-            "name": "kruise-probe-node-1",
-            "namespace": "kruise-system",
-            "ownerReferences": [msgspec.to_builtins(node.api.node)],
-        },
-        spec={"leaseDurationSeconds": 60},
-    )
+    lease = node.api.lease
+    assert lease is not None
+    assert lease["spec"].pop("holderIdentity").startswith(f"{NODE}_")
+    assert lease["spec"].pop("renewTime").startswith("2026-11-21T12:01:00.2")
+    metadata = {
+        "name": "kruise-probe-node-1",
+        "namespace": "kruise-system",
+        "ownerReferences": [msgspec.to_builtins(node.api.node)],
+    }
+    assert lease == typed("Lease", metadata=metadata, spec={"leaseDurationSeconds": 60})
 
 
 async def test_without_entries_the_lease_is_renewed_once_for_years(node: ScriptedNode) -> None:
     async with node.daemon(30):
-        assert node.api.lease
-        assert node.api.lease["spec"]["leaseDurationSeconds"] == 60
+        assert duration(node) == 60
         node.api.put(NodePodProbeSpec())
         await asyncio.sleep(3600)
-        assert node.api.lease["spec"]["leaseDurationSeconds"] > 10**8
+        assert duration(node) > 10**8
         assert len(node.api.lease_writes) == 3
-        node.api.put(one(exec_probe()))
+        node.api.put(SPEC)
         await asyncio.sleep(0.1)
-        assert node.api.lease["spec"]["leaseDurationSeconds"] == 60
+        assert duration(node) == 60
 
 
 async def test_entries_that_come_and_go_cause_two_renewals_in_twenty_seconds(
@@ -69,7 +74,7 @@ async def test_entries_that_come_and_go_cause_two_renewals_in_twenty_seconds(
         for _ in range(600):
             node.api.put(NodePodProbeSpec())
             await asyncio.sleep(0.5)
-            node.api.put(one(exec_probe()))
+            node.api.put(SPEC)
             await asyncio.sleep(0.5)
     assert len(node.api.lease_writes) <= 60
 
@@ -88,7 +93,7 @@ async def test_a_write_of_the_status_delays_a_renewal(node: ScriptedNode) -> Non
 async def test_lease_that_another_client_creates_first_is_renewed(node: ScriptedNode) -> None:
     async def fail(request: str) -> None:
         if request == "create Lease":
-            node.api.lease = {"metadata": {"name": "x"}, "spec": {}}
+            node.api.lease = copy.deepcopy(EXISTING)
             raise AlreadyExists("there is")
 
     node.api.fail = fail
@@ -102,7 +107,8 @@ async def test_failures_are_retried_after_a_random_pause_and_logged_once(
 ) -> None:
     """So that the daemons of many nodes do not retry together after an outage of the API server."""
     tried_at: list[float] = []
-    counted = metrics.HEARTBEAT_FAILURES._value.get()
+    failures = metrics.HEARTBEAT_FAILURES._value.get
+    failures_before = failures()
 
     async def refuse(kind: str) -> None:
         if kind == "Lease":
@@ -118,12 +124,15 @@ async def test_failures_are_retried_after_a_random_pause_and_logged_once(
     pauses = gaps(tried_at)
     assert RETRY_SECONDS <= min(pauses) < 1.2 * RETRY_SECONDS
     assert 1.8 * RETRY_SECONDS < max(pauses) <= 2 * RETRY_SECONDS
-    assert metrics.HEARTBEAT_FAILURES._value.get() == counted + len(tried_at)
+    assert failures() == failures_before + len(tried_at)
     assert [log["log_level"] for log in logs] == ["warning", "info"]
     assert len(node.api.lease_writes) >= 3
 
 
 async def test_request_that_hangs_is_cancelled(node: ScriptedNode) -> None:
+    async def hang(_: str) -> None:
+        await asyncio.Event().wait()
+
     async with node.daemon():
         node.api.fail = hang
         await asyncio.sleep(22)
@@ -135,10 +144,9 @@ async def test_request_that_hangs_is_cancelled(node: ScriptedNode) -> None:
 async def test_lease_is_renewed_without_an_owner_until_it_is_accepted(node: ScriptedNode) -> None:
     with capture_logs() as logs:
         node.api.refuses_owner = True
-        node.api.lease = {"metadata": {"name": "x"}, "spec": {}}
+        node.api.lease = copy.deepcopy(EXISTING)
         async with node.daemon():
             await asyncio.sleep(700)
-            assert node.api.lease
             assert "ownerReferences" not in node.api.lease["metadata"]
             node.api.refuses_owner = False
             await asyncio.sleep(600)
@@ -161,9 +169,9 @@ async def test_a_short_403_of_every_write_refuses_no_owner(node: ScriptedNode) -
             await asyncio.sleep(10)
     assert node.api.lease
     assert node.api.lease["metadata"]["ownerReferences"]
-    warnings = [log for log in logs if "lease" in log["event"]]
-    assert "owner" not in warnings[0]["event"]
-    assert warnings[0]["error"] == "403: the token is not valid yet"
+    warning, *_ = (log for log in logs if "lease" in log["event"])
+    assert "owner" not in warning["event"]
+    assert warning["error"] == "403: the token is not valid yet"
 
 
 @cases(
@@ -181,8 +189,8 @@ async def test_a_daemon_names_another_one_that_renews_its_lease_beside_it(
                 node.api.renew_as("node-1_another")
                 await asyncio.sleep(20)
             await asyncio.sleep(60)
-    found = [log for log in logs if log["log_level"] == "warning"]
-    assert [log["other"] for log in found] == ["node-1_another"] * warnings
+    others = [log["other"] for log in logs if log["log_level"] == "warning"]
+    assert others == ["node-1_another"] * warnings
     assert max(gaps(node.api.lease_writes)) < 22
 
 

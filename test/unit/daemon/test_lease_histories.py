@@ -24,15 +24,12 @@ RECOVERY_SECONDS = 16.0
 """A request that hangs (8 s), the longest pause before the next attempt (4 s), and its slow response."""
 
 
-async def _changing(*_: object) -> ProbeResult:
-    return success(str(loop_time()))
-
-
 class History:
     """One node. `problems` has a line for each rule that is broken at some time."""
 
     def __init__(self, *, messages_change: bool) -> None:
         self.node = ScriptedNode()
+        self._api = self.node.api
         self.problems: set[str] = set()
         self._daemon = AsyncExitStack()
         self._server = "ok"
@@ -44,10 +41,13 @@ class History:
         self._busy_since = math.inf
         self._down_until = -math.inf
         self._slow_until = -math.inf
-        self.node.api.fail = self._respond
+        self._api.fail = self._respond
         self.node.containers.start()
         if messages_change:
-            self.node.probers.behaviour = _changing
+            self.node.probers.behaviour = self._tell_time
+
+    async def _tell_time(self, *_: object) -> ProbeResult:
+        return success(str(loop_time()))
 
     async def play(self, steps: list[tuple[str, float]]) -> None:
         await self._do("start")
@@ -61,17 +61,17 @@ class History:
     async def _do(self, action: str) -> None:
         match action:
             case "entries come":
-                self.node.api.put(one(exec_probe()))
+                self._api.put(one(exec_probe()))
                 self._busy_since = min(self._busy_since, loop_time())
             case "entries go":
-                self.node.api.put(NodePodProbeSpec())
+                self._api.put(NodePodProbeSpec())
                 self._busy_since = math.inf
             case "object goes":
-                if self.node.api.object is not None:
-                    self.node.api.remove()
+                if self._api.object is not None:
+                    self._api.remove()
                 self._busy_since = math.inf
             case "start":
-                self._writes_before = len(self.node.api.lease_writes)
+                self._writes_before = len(self._api.lease_writes)
                 self._idle_renewals = 0
                 await self._daemon.enter_async_context(self.node.daemon())
                 self._started_at = loop_time()
@@ -98,21 +98,22 @@ class History:
                 assert self._server == "ok"
 
     def _check_request(self) -> None:
-        is_first = len(self.node.api.lease_writes) == self._writes_before
+        is_first = len(self._api.lease_writes) == self._writes_before
         if is_first or self._server in ("refuses", "hangs"):
             return
-        is_idle = self._busy_since > loop_time()
+        now = loop_time()
+        is_idle = self._busy_since > now
         self._idle_renewals = self._idle_renewals + 1 if is_idle else 0
         self._expect("an idle daemon renews once", self._idle_renewals <= 1)
         if self._duration == LEASE_SECONDS:
-            pause = loop_time() - self._requested_at
+            pause = now - self._requested_at
             self._expect("renewals are 20 s apart", pause > RENEW_SECONDS - 0.1)
-        self._requested_at = loop_time()
+        self._requested_at = now
 
     @property
     def _duration(self) -> int:
-        assert self.node.api.lease is not None
-        seconds: int = self.node.api.lease["spec"]["leaseDurationSeconds"]
+        assert self._api.lease is not None
+        seconds: int = self._api.lease["spec"]["leaseDurationSeconds"]
         return seconds
 
     def _look(self) -> None:
@@ -123,14 +124,14 @@ class History:
             self._slow_until = now
         if now - max(self._down_until, self._started_at) <= RECOVERY_SECONDS:
             return
-        renewed_at = self.node.api.lease_writes[-1]
+        renewed_at = self._api.lease_writes[-1]
         self._expect("the Lease never expires", now - renewed_at < self._duration)
         late = RECOVERY_SECONDS if now - self._slow_until <= RECOVERY_SECONDS else 0.1
         if now - self._busy_since <= late:
             return
         self._expect("with entries it lasts 60 s", self._duration == LEASE_SECONDS)
-        signs = [renewed_at, *(write.at for write in self.node.api.writes[-1:])]
-        unseen = now - max(signs)
+        last_write = self._api.writes[-1:]
+        unseen = now - max([renewed_at, *(write.at for write in last_write)])
         self._expect("a sign of life each 20 s", unseen <= RENEW_SECONDS + late)
         self._expect("a renewal each 40 s", now - renewed_at <= 2 * RENEW_SECONDS + late)
 
@@ -139,11 +140,20 @@ class History:
             self.problems.add(rule)
 
 
-ACTIONS = (
-    *("entries come", "entries go", "object goes", "restart"),
-    *("ok", "is slow", "refuses", "hangs"),
+ACTIONS = [
+    "entries come",
+    "entries go",
+    "object goes",
+    "restart",
+    "ok",
+    "is slow",
+    "refuses",
+    "hangs",
+]
+STEPS = st.tuples(
+    st.sampled_from(ACTIONS),
+    st.floats(0.3, 70.0),
 )
-STEPS = st.tuples(st.sampled_from(ACTIONS), st.floats(0.3, 70.0))
 
 
 @given(st.lists(STEPS, max_size=15), st.booleans())

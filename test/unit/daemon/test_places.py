@@ -21,13 +21,24 @@ from kruise_probe.daemon.probers.prober import MAX_ATTEMPT_BYTES, TLS_BYTES, Byt
 MINE = Tenant("ns", "uid")
 
 
-def hang(places: Places, tenant: Tenant, count: int, *, long: bool = False) -> list[Place]:
+def request(places: Places, tenant: Tenant, *, long: bool = False) -> Place:
+    """Request a place for an attempt that hangs."""
+    return places.request(tenant, long=long)
+
+
+def hang(
+    places: Places,
+    tenant: Tenant,
+    count: int,
+    *,
+    long: bool = False,
+) -> list[Place]:
     """Request places for attempts that hang."""
-    return [places.request(tenant, long=long) for _ in range(count)]
+    return [request(places, tenant, long=long) for _ in range(count)]
 
 
 def held(places: list[Place]) -> int:
-    return sum(each.granted for each in places)
+    return sum(place.granted for place in places)
 
 
 SHARES = {
@@ -45,15 +56,17 @@ async def test_tenants_leave_places_to_others_who_get_one_at_once(
 ) -> None:
     """Also while their attempts end, and begin again at once."""
     places = Places(16, EXECS)
-    tenants = [Tenant(f"bad-{n}", f"pod-{pod}") for pod in range(pods) for n in range(namespaces)]
-    hostile = [place for tenant in tenants for place in hang(places, tenant, 20)]
+    hostile: list[Place] = []
+    for pod in range(pods):
+        for namespace in range(namespaces):
+            hostile += hang(places, Tenant(f"bad-{namespace}", f"pod-{pod}"), 20)
     for _ in range(6):
         for number, place in enumerate(hostile):
             if place.granted:
                 places.release(place)
-                hostile[number] = places.request(place.tenant, long=False)
+                hostile[number] = request(places, place.tenant)
     assert 16 - places.in_flight == left
-    assert held(hang(places, Tenant("new", "uid"), 1)) == 1
+    assert request(places, Tenant("new", "uid")).granted
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -64,7 +77,14 @@ async def test_few_places_are_all_used_by_one_namespace(count: int) -> None:
     assert places.in_flight == count
 
 
-@cases("count most", one=(1, 1), two=(2, 1), three=(3, 1), four=(4, 2), sixteen=(16, 8))
+@cases(
+    "count most",
+    one=(1, 1),
+    two=(2, 1),
+    three=(3, 1),
+    four=(4, 2),
+    sixteen=(16, 8),
+)
 async def test_pod_has_at_most_half_of_the_places_rounded_down(count: int, most: int) -> None:
     places = Places(count, EXECS)
     hang(places, MINE, count)
@@ -73,18 +93,26 @@ async def test_pod_has_at_most_half_of_the_places_rounded_down(count: int, most:
 
 async def test_long_attempts_share_half_of_the_places() -> None:
     places = Places(16, EXECS)
-    long = [hang(places, Tenant("bad", f"uid-{pod}"), 20, long=True) for pod in range(3)]
-    assert [held(each) for each in long] == [4, 2, 0]
-    assert held(hang(places, Tenant("other", "uid"), 1, long=True)) == 1
-    assert held(hang(places, Tenant("bad", "uid-2"), 5)) == 5, "short ones overtake"
+    for pod, count in enumerate((4, 2, 0)):
+        long = hang(
+            places,
+            Tenant("bad", f"uid-{pod}"),
+            20,
+            long=True,
+        )
+        assert held(long) == count
+    other = request(places, Tenant("other", "uid"), long=True)
+    assert other.granted
+    short = hang(places, Tenant("bad", "uid-2"), 5)
+    assert held(short) == 5, "short ones overtake"
 
 
 async def test_pods_of_a_namespace_are_served_in_turns() -> None:
     places = Places(1, SOCKETS)
-    waiting = [places.request(Tenant("ns", pod), long=False) for pod in "aaabc"]
+    waiting = [request(places, Tenant("ns", pod)) for pod in "aaabc"]
     order = []
     while waiting:
-        (place,) = (each for each in waiting if each.granted)
+        (place,) = (place for place in waiting if place.granted)
         order.append(place.tenant.pod_uid)
         waiting.remove(place)
         places.release(place)
@@ -95,7 +123,7 @@ async def test_pods_of_a_namespace_are_served_in_turns() -> None:
 @pytest.mark.parametrize("granted", [False, True])
 async def test_cancelled_attempt_gives_its_place_to_the_next(granted: bool) -> None:
     places = Places(1, SOCKETS)
-    first, cancelled, last = (places.request(Tenant("ns", pod), long=False) for pod in "abc")
+    first, cancelled, last = (request(places, Tenant("ns", pod)) for pod in "abc")
     wait = asyncio.create_task(cancelled.wait())
     await asyncio.sleep(0)
     if granted:  # The place is granted, but its task has not run yet.
@@ -106,15 +134,32 @@ async def test_cancelled_attempt_gives_its_place_to_the_next(granted: bool) -> N
     places.release(cancelled)
     if not granted:
         places.release(first)
-    assert (places.in_flight, last.granted) == (1, True)
+    assert places.in_flight == 1
+    assert last.granted
 
 
 HOLDERS = {
-    "own-long": ([MINE], True, f"attempts with timeoutSeconds over {LONG_SECONDS:g} of this pod hold 1 of the 2 places"),
-    "own": ([MINE], False, "attempts of this pod hold 2 of the 4 places"),
-    "namespace": ([Tenant("ns", "x"), MINE], False, "attempts of namespace ns hold 3 of the 4 places"),
-    "others": ([Tenant(each, "x") for each in "xyz"], False, "attempts of other pods hold 4 of the 4 places"),
-}  # fmt: skip
+    "own-long": (
+        [MINE],
+        True,
+        f"attempts with timeoutSeconds over {LONG_SECONDS:g} of this pod hold 1 of the 2 places",
+    ),
+    "own": (
+        [MINE],
+        False,
+        "attempts of this pod hold 2 of the 4 places",
+    ),
+    "namespace": (
+        [Tenant("ns", "x"), MINE],
+        False,
+        "attempts of namespace ns hold 3 of the 4 places",
+    ),
+    "others": (
+        [Tenant("x", "x"), Tenant("y", "x"), Tenant("z", "x")],
+        False,
+        "attempts of other pods hold 4 of the 4 places",
+    ),
+}
 
 
 @cases("hostile long text", **HOLDERS)
@@ -124,22 +169,25 @@ async def test_message_names_the_holders_and_no_other_namespace(
     places = Places(4, SOCKETS)
     for tenant in hostile:
         hang(places, tenant, 4, long=long)
-    (mine,) = hang(places, MINE, 1, long=long)
+    mine = request(places, MINE, long=long)
     assert not mine.granted
-    assert places.describe(mine).startswith(f"no place to run the attempt; {text}")
-    assert "namespace x" not in places.describe(mine)
+    message = places.describe(mine)
+    assert message.startswith(f"no place to run the attempt; {text}")
+    assert "namespace x" not in message
 
 
 async def test_the_places_of_commands_and_of_sockets_are_exported() -> None:
     execs = Places(4, EXECS)
     registry = CollectorRegistry()
-    registry.register(PlacesCollector(execs=execs, sockets=Places(8, SOCKETS)))
+    collector = PlacesCollector(execs=execs, sockets=Places(8, SOCKETS))
+    registry.register(collector)
     hang(execs, Tenant("ns", "uid"), 2)
+    value = registry.get_sample_value
     for places, count in (("exec", 2), ("socket", 0)):
         name = f"kruise_probe_{places}"
-        assert registry.get_sample_value(f"{name}_in_flight") == count
-        assert registry.get_sample_value(f"{name}_queued_probes") == 0
-        assert registry.get_sample_value(f"{name}_queue_seconds_count") == count
+        assert value(f"{name}_in_flight") == count
+        assert value(f"{name}_queued_probes") == 0
+        assert value(f"{name}_queue_seconds_count") == count
 
 
 # The bytes that attempts hold.
@@ -162,13 +210,14 @@ def fill(places: Places, tenant: Tenant, count: int) -> list[Place]:
 
 async def test_pods_hold_half_of_the_bytes_and_leave_some_to_other_namespaces() -> None:
     places = Places(4096, SOCKETS)
-    (one, *_) = fill(places, MINE, 100), fill(places, Tenant("ns", "second"), 100)
-    assert (
-        MAX_HELD_BYTES // 2 - 4096 < sum(place.held_bytes for place in one) <= MAX_HELD_BYTES // 2
-    )
+    first = fill(places, MINE, 100)
+    fill(places, Tenant("ns", "second"), 100)
+    held_bytes = sum(place.held_bytes for place in first)
+    half = MAX_HELD_BYTES // 2
+    assert half - 4096 < held_bytes <= half
     for number in range(5):
         fill(places, Tenant(f"bad-{number}", "uid"), 100)
-    (quiet,) = hang(places, Tenant("quiet", "uid"), 1)
+    quiet = request(places, Tenant("quiet", "uid"))
     assert quiet.granted
     quiet.hold(16 * 1024)
 

@@ -36,8 +36,8 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.node_pod_probe import (
     MAX_OBJECT_BYTES,
-    NodePodProbeSpec,
     NodePodProbeStatus,
+    PodProbe,
     stored_bytes,
 )
 from kruise_probe.api.probe import Probe
@@ -58,13 +58,27 @@ async def node() -> ScriptedNode:
     return node
 
 
-def many(probes: int) -> NodePodProbeSpec:
-    """A spec of one pod with so many probes."""
-    return spec_of(pod_of(*(probe_of(exec_probe(str(n)), f"m#p{n}") for n in range(probes))))
+def many(probes: int) -> PodProbe:
+    """A pod with so many probes, whose commands are their numbers."""
+    numbers = range(probes)
+    return pod_of(*(probe_of(exec_probe(str(number)), f"m#p{number}") for number in numbers))
 
 
 def write_times(node: ScriptedNode) -> list[float]:
     return [write.at for write in node.api.writes]
+
+
+async def answer(node: ScriptedNode, result: ProbeResult, seconds: float) -> None:
+    """Let every attempt from now on have this result, and wait."""
+    node.probers.answer(result)
+    await asyncio.sleep(seconds)
+
+
+async def flip_three_times(node: ScriptedNode) -> None:
+    """Let the state change three times; each change must be written within 1.1 s."""
+    for result, state in ((BAD, "Failed"), (OK, "Succeeded"), (BAD, "Failed")):
+        await answer(node, result, 1.1)
+        assert node.api.state() == state
 
 
 def on_writes(node: ScriptedNode, act: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -95,7 +109,10 @@ def failing(node: ScriptedNode, error: Exception) -> list[float]:
     within_two_tenths_of_a_second=(50, 0.004, 4),
 )
 async def test_a30_results_within_a_tenth_of_a_second_are_one_write(
-    node: ScriptedNode, probes: int, pause: float, most: int
+    node: ScriptedNode,
+    probes: int,
+    pause: float,
+    most: int,
 ) -> None:
     async def one_after_the_other(probe: Probe, _: Target) -> ProbeResult:
         assert probe.exec
@@ -106,11 +123,12 @@ async def test_a30_results_within_a_tenth_of_a_second_are_one_write(
     node.probers.behaviour = one_after_the_other
     node.api.put(spec_of())
     async with node.daemon():
-        node.api.put(many(probes))
+        node.api.put(spec_of(many(probes)))
         await asyncio.sleep(0.9)
         assert len(node.api.states()) == probes
-        assert len(write_times(node)) <= most
-        assert all(gap >= 0.1 for gap in gaps(write_times(node)))
+        times = write_times(node)
+        assert len(times) <= most
+        assert all(gap >= 0.1 for gap in gaps(times))
 
 
 async def test_one_write_at_a_time_then_a_pause_then_the_newest_content(
@@ -128,8 +146,7 @@ async def test_one_write_at_a_time_then_a_pause_then_the_newest_content(
     async with node.daemon(10):
         on_writes(node, slow)
         for result in (BAD, OK, BAD):
-            node.probers.answer(result)
-            await asyncio.sleep(1)
+            await answer(node, result, 1)
         await asyncio.sleep(7)
         assert node.api.state() == "Failed"
         assert gaps(write_times(node))[-1] == pytest.approx(3.0 + 3.0, abs=0.1)
@@ -141,22 +158,17 @@ async def test_a_patch_of_a_large_spec_ends_beside_results_that_change_all_the_t
     update_seconds = 0.25
     patch_seconds = 4 * update_seconds
 
-    async def slow() -> None:
-        await asyncio.sleep(update_seconds)
-
     async def flap() -> None:
         for result in itertools.cycle((BAD, OK)):
-            node.probers.answer(result)
-            await asyncio.sleep(1)
+            await answer(node, result, 1)
 
     async with node.daemon(10), background(flap()):
-        on_writes(node, slow)
+        on_writes(node, lambda: asyncio.sleep(update_seconds))
         await asyncio.sleep(10)
         began_at = loop_time()
         writes = -1
-        while writes != len(
-            node.api.writes
-        ):  # the API server begins again if the object has changed
+        # The API server begins again if the object has changed.
+        while writes != len(node.api.writes):
             assert loop_time() < began_at + 25, "the patch conflicts with each update"
             writes = len(node.api.writes)
             await asyncio.sleep(patch_seconds)
@@ -165,14 +177,10 @@ async def test_a_patch_of_a_large_spec_ends_beside_results_that_change_all_the_t
 async def test_the_first_writes_after_a_quiet_time_are_not_followed_by_a_rest(
     node: ScriptedNode,
 ) -> None:
-    async def slow() -> None:
-        await asyncio.sleep(0.25)
-
     async with node.daemon(30):
-        on_writes(node, slow)
+        on_writes(node, lambda: asyncio.sleep(0.25))
         for result in (BAD, OK) * 4:
-            node.probers.answer(result)
-            await asyncio.sleep(1)
+            await answer(node, result, 1)
         assert max(gaps(write_times(node)[-8:])) < 1.5
 
 
@@ -181,52 +189,49 @@ async def test_first_change_of_a_message_is_written_at_once_and_further_ones_wai
 ) -> None:
     numbers = itertools.count()
 
-    async def count(_: Probe, __: Target) -> ProbeResult:
+    async def count(*_: object) -> ProbeResult:
         return success(str(next(numbers)))
 
     async with node.daemon(10):
-        written = len(write_times(node))
+        node.api.writes.clear()
         node.probers.behaviour = count
         await asyncio.sleep(7.5)
-    messages = [
-        state.message
-        for write in node.api.writes[written:]
-        for pod in write.status.pod_probe_statuses or ()
-        for state in pod.probe_states or ()
-    ]
-    assert messages[:4] == ["0", "2", "4", "6"]
-    assert gaps(write_times(node)[written:][:4]) == pytest.approx([2.0] * 3, abs=0.1)
+    messages = []
+    for write in node.api.writes[:4]:
+        (pod,) = write.status.pod_probe_statuses or ()
+        (state,) = pod.probe_states or ()
+        messages.append(state.message)
+    assert messages == ["0", "2", "4", "6"]
+    assert gaps(write_times(node)[:4]) == pytest.approx([2.0] * 3, abs=0.1)
 
 
 async def test_restored_api_server_gets_the_lost_results(node: ScriptedNode) -> None:
     async with node.daemon():
-        node.probers.answer(BAD)
-        await asyncio.sleep(11)
+        await answer(node, BAD, 11)
         backup = node.api.object
         assert backup
-        node.probers.answer(OK)
-        await asyncio.sleep(2)
+        await answer(node, OK, 2)
         for _ in range(10):
             node.api.put(SPEC)
         await asyncio.sleep(5)
         node.api.restore(backup)
         await asyncio.sleep(3)
         assert node.api.state() == "Succeeded"
-        for result, state in ((BAD, "Failed"), (OK, "Succeeded"), (BAD, "Failed")):
-            node.probers.answer(result)
-            await asyncio.sleep(1.1)
-            assert node.api.state() == state
-        assert len(write_times(node)) == 7
+        await flip_three_times(node)
+        assert len(node.api.writes) == 7
 
 
 async def test_a39_messages_are_shortened_for_a_spec_that_grows(node: ScriptedNode) -> None:
     node.probers.answer(success("x" * 1000))
-    node.api.put(many(500))
+    node.api.put(spec_of(many(500)))
     async with node.daemon(10):
-        assert {len(each.message or "") for each in node.api.states().values()} == {1000}
+        assert {len(state.message or "") for state in node.api.states().values()} == {1000}
         shortened = counted("kruise_probe_messages_shortened_total")
-        large = pod_of(probe_of(exec_probe("x" * 700_000)), name="large")
-        node.api.put(NodePodProbeSpec((*(many(500).pod_probes or ()), large)))
+        large = pod_of(
+            probe_of(exec_probe("x" * 700_000)),
+            name="large",
+        )
+        node.api.put(spec_of(many(500), large))
         await asyncio.sleep(3)
 
         assert node.api.object
@@ -251,15 +256,16 @@ async def test_failed_writes_back_off_and_send_the_newest_content(
             node.probers.answer(BAD)
             tries = failing(node, error)
             await asyncio.sleep(100)
-            node.probers.answer(OK)
-            await asyncio.sleep(2)
+            await answer(node, OK, 2)
             assert 10 <= len(tries) <= 25
             assert max(gaps(tries)) <= 10
             node.api.fail = None
             await asyncio.sleep(100)
             assert node.api.state() == "Succeeded"
-            assert (writes(), failures()) == (len(tries) + 1, len(tries))
-    assert [log["log_level"] for log in logs if log["log_level"] != "debug"] == levels
+            assert writes() == len(tries) + 1
+            assert failures() == len(tries)
+    found = [log["log_level"] for log in logs]
+    assert [level for level in found if level != "debug"] == levels
 
 
 async def test_a_message_whose_write_fails_is_written_with_the_next_try(node: ScriptedNode) -> None:
@@ -271,9 +277,9 @@ async def test_a_message_whose_write_fails_is_written_with_the_next_try(node: Sc
 
     async with node.daemon(10):
         on_writes(node, fail_once)
-        node.probers.answer(success("two"))
-        await asyncio.sleep(2.3)
-        assert (faults, node.api.message()) == ([], "two")
+        await answer(node, success("two"), 2.3)
+        assert not faults
+        assert node.api.message() == "two"
 
 
 @pytest.mark.parametrize(("wish", "waited"), [(20.0, 20.0), (86_400.0, 60.0)])
@@ -283,8 +289,9 @@ async def test_retry_after_is_honoured_up_to_a_minute(
     tries = failing(node, TooManyRequests("slow down", retry_after_seconds=wish))
     async with node.daemon():
         await asyncio.sleep(10 + 2.5 * waited)
-    assert len(gaps(tries)) >= 2
-    assert all(waited <= gap <= 1.2 * waited + 0.1 for gap in gaps(tries)[:2])
+    first, second, *_ = gaps(tries)
+    for pause in (first, second):
+        assert waited <= pause <= 1.2 * waited + 0.1
 
 
 @cases(
@@ -298,12 +305,10 @@ async def test_own_writes_in_a_row_do_not_conflict(
     """Nor is the late event of an older write an edit of the status."""
     async with node.daemon(10):
         node.api.watch_seconds = watch_seconds
-        for result, state in ((BAD, "Failed"), (OK, "Succeeded"), (BAD, "Failed")):
-            node.probers.answer(result)
-            await asyncio.sleep(1.1)
-            assert node.api.state() == state
+        await flip_three_times(node)
         await asyncio.sleep(10)
-        assert (len(write_times(node)), node.api.conflicts) == (4, 0)
+        assert len(node.api.writes) == 4
+        assert node.api.conflicts == 0
 
 
 async def test_write_that_conflicts_with_a_new_spec_is_sent_at_once_as_a_patch(
@@ -311,11 +316,11 @@ async def test_write_that_conflicts_with_a_new_spec_is_sent_at_once_as_a_patch(
 ) -> None:
     async with node.daemon(10):
         node.api.forget_handlers()  # The watch has not delivered the manager's write.
-        node.api.put(many(2))
-        node.probers.answer(BAD)
-        await asyncio.sleep(1.1)
+        node.api.put(spec_of(many(2)))
+        await answer(node, BAD, 1.1)
         assert node.api.state() == "Failed"
-        assert (len(write_times(node)), node.api.conflicts) == (2, 1)
+        assert len(node.api.writes) == 2
+        assert node.api.conflicts == 1
 
 
 async def test_without_the_right_to_update_results_are_written_as_patches(
@@ -348,14 +353,13 @@ async def test_without_the_right_to_patch_a_write_that_conflicts_is_an_update_ag
         async with node.daemon(10):
             monkeypatch.setattr(node.api, "replace_for_metadata", conflicts_once)
             monkeypatch.setattr(node.api, "patch", forbidden)
-            node.probers.answer(BAD)
-            await asyncio.sleep(1.5)
+            await answer(node, BAD, 1.5)
             assert node.api.state() == "Failed"
     assert "warning" not in [log["log_level"] for log in logs]
 
 
 async def test_write_that_hangs_is_cancelled_and_retried(node: ScriptedNode) -> None:
-    on_writes(node, asyncio.Event().wait)  # type: ignore[arg-type]  # never returns
+    on_writes(node, lambda: asyncio.sleep(3600))
     async with node.daemon(15):
         node.api.fail = None
         await asyncio.sleep(10)
@@ -376,8 +380,7 @@ async def test_change_during_a_refresh_is_written_at_shutdown(
     async with node.daemon(590):
         on_writes(node, hang_once)
         await started.wait()
-        node.probers.answer(result)
-        await asyncio.sleep(2)
+        await answer(node, result, 2)
     assert node.api.message() == result.message
 
 
@@ -389,7 +392,8 @@ async def test_the_first_time_of_a_container_is_written_at_shutdown_if_its_write
         node.containers.start()
         await asyncio.sleep(5)
         node.api.fail = None
-    written = parse_time(node.api.states()["pod/marker#probe"].last_probe_time)
+    state = node.api.states()["pod/marker#probe"]
+    written = parse_time(state.last_probe_time)
     assert written is not None
     assert written >= node.containers.starts[-1].replace(microsecond=0)
 
@@ -429,7 +433,7 @@ async def test_what_happens_before_the_response_to_a_write_is_corrected(
     monkeypatch.setattr(node.api, "replace_for_metadata", answered_late)
     async with node.daemon(25):
         assert node.api.state() == "Succeeded"
-        assert len(write_times(node)) == 2
+        assert len(node.api.writes) == 2
 
 
 async def test_own_refreshes_are_up_to_a_twentieth_late(node: ScriptedNode) -> None:
@@ -439,8 +443,8 @@ async def test_own_refreshes_are_up_to_a_twentieth_late(node: ScriptedNode) -> N
         await asyncio.sleep(7000)
     between = gaps(write_times(node))
     assert len(between) >= 10
-    assert all(599.9 <= each <= 632 for each in between)
-    assert len({round(each) for each in between}) > 1
+    assert all(599.9 <= seconds <= 632 for seconds in between)
+    assert len({round(seconds) for seconds in between}) > 1
 
 
 async def test_a_value_that_changes_within_its_step_writes_nothing_but_the_refresh(
@@ -449,9 +453,10 @@ async def test_a_value_that_changes_within_its_step_writes_nothing_but_the_refre
     """At the end of a page of 200 KB, for ten minutes."""
     others = b"".join([b'other{n="%05d"} 1\n' % number for number in range(12_000)])
     extract = Extract(metric=MetricSample("queue"), step=5)
-    criteria = criteria_of(msgspec.structs.replace(probe_of(exec_probe()), extract=extract))
+    entry = msgspec.structs.replace(probe_of(exec_probe()), extract=extract)
+    criteria = criteria_of(entry)
 
-    async def scrape(_: Probe, __: Target) -> ProbeResult:
+    async def scrape(*_: object) -> ProbeResult:
         value = 10 + len(node.probers.attempts) % 5
         output = Output(others + b"queue %d\n" % value, is_cut=False)
         return await criteria.judge(output, UNLIMITED, math.inf)
@@ -460,12 +465,11 @@ async def test_a_value_that_changes_within_its_step_writes_nothing_but_the_refre
     node.probers.behaviour = scrape
     async with node.daemon(20):
         assert node.api.message() == "10"
-        before = len(node.api.writes)
+        node.api.writes.clear()
         await asyncio.sleep(640)
         assert len(node.probers.attempts) > 60
-        assert len(node.api.writes) == before + 1
-        node.probers.answer(success("15"))
-        await asyncio.sleep(60)
+        assert len(node.api.writes) == 1
+        await answer(node, success("15"), 60)
         assert node.api.message() == "15"
 
 
@@ -474,9 +478,8 @@ async def test_a_refresh_without_newer_results_is_tried_again_after_ten_minutes(
 ) -> None:
     node.api.put(one(exec_probe(period_seconds=3600)))
     async with node.daemon():
-        await asyncio.sleep(
-            650
-        )  # The first refresh, ten minutes after the result, had nothing new.
+        # The first refresh, ten minutes after the result, has nothing new.
+        await asyncio.sleep(650)
         node.suspended_seconds = 4000  # The probe runs again.
         await asyncio.sleep(700)
     result, refreshed = write_times(node)[-2:]

@@ -21,7 +21,15 @@ periods = st.sampled_from([0.1, 1.0, 2.0, 3.0, 7.0, 10.0, 60.0, 300.0, 86_400.0]
 @st.composite
 def timings(draw: st.DrawFn) -> Timing:
     period = draw(periods)
-    return Timing(period, draw(st.floats(0, 0.999)) * period)
+    return Timing(
+        period,
+        draw(st.floats(0, 0.999)) * period,
+    )
+
+
+def is_multiple(seconds: float, period: float) -> bool:
+    off = seconds % period
+    return min(off, period - off) < 1e-3
 
 
 @given(starts, timings(), st.floats(0, 1e6))
@@ -32,14 +40,21 @@ def test_next_tick_on_phase_is_the_first_after_the_given_time(
     tick = start.next_on_phase(timing, after)
 
     wall = start.wall_seconds + (tick - start.loop_seconds)
-    off = (wall - timing.phase_seconds) % timing.period_seconds
-    assert min(off, timing.period_seconds - off) < 1e-3
+    assert is_multiple(wall - timing.phase_seconds, timing.period_seconds)
     assert after < tick <= after + timing.period_seconds + 1e-6
 
 
-@given(timings(), st.floats(1.6e9, 2.2e9), st.floats(0, 1e6), st.floats(0, 1e5))
+@given(
+    timings(),
+    st.floats(1.6e9, 2.2e9),
+    st.floats(0, 1e6),
+    st.floats(0, 1e5),
+)
 def test_phase_is_the_same_after_a_restart(
-    timing: Timing, wall: float, uptime: float, restarted_after: float
+    timing: Timing,
+    wall: float,
+    uptime: float,
+    restarted_after: float,
 ) -> None:
     before = StartTime(wall, uptime)
     after = StartTime(wall + restarted_after, 3.0)
@@ -47,8 +62,7 @@ def test_phase_is_the_same_after_a_restart(
     same = after.next_on_phase(timing, 3.0)
 
     difference = (tick - uptime + wall) - (same - 3.0 + wall + restarted_after)
-    off = abs(difference) % timing.period_seconds
-    assert min(off, timing.period_seconds - off) < 1e-3
+    assert is_multiple(difference, timing.period_seconds)
 
 
 @cases(

@@ -63,12 +63,13 @@ def test_only_addresses_of_the_node_are_allowed(ip: str) -> None:
 
 
 class Interfaces:
-    """What the kernel says, and how often it is read."""
+    """The addresses of the node as the kernel reports them, and how often they are read."""
 
-    def __init__(self, *own: str) -> None:
-        self.own = own
+    def __init__(self) -> None:
+        self.own = ["10.0.0.1"]
         self.reads = 0
         self.error: OSError | None = None
+        self.refusal = NodeAddresses(self).refusal
 
     def __call__(self) -> frozenset[IPAddress]:
         self.reads += 1
@@ -77,40 +78,41 @@ class Interfaces:
         return frozenset(map(ip_address, self.own))
 
 
-async def test_old_addresses_are_read_again() -> None:
-    interfaces = Interfaces("10.0.0.1")
-    addresses = NodeAddresses(interfaces)
+@pytest.fixture
+async def interfaces() -> Interfaces:
+    return Interfaces()
+
+
+async def test_old_addresses_are_read_again(interfaces: Interfaces) -> None:
     for _ in range(100):
-        assert addresses.refusal("10.0.0.1") == ""
+        assert interfaces.refusal("10.0.0.1") == ""
     assert interfaces.reads == 1
-    interfaces.own = ()
+    interfaces.own.clear()
     await asyncio.sleep(KEPT_SECONDS)
-    assert "not an address of this node" in addresses.refusal("10.0.0.1")
+    assert "not an address of this node" in interfaces.refusal("10.0.0.1")
 
 
-async def test_an_unknown_address_is_looked_for_once_a_second() -> None:
-    interfaces = Interfaces("10.0.0.1")
-    addresses = NodeAddresses(interfaces)
+async def test_an_unknown_address_is_looked_for_once_a_second(interfaces: Interfaces) -> None:
     for _ in range(100):
-        assert addresses.refusal("10.0.0.2")
+        assert interfaces.refusal("10.0.0.2")
     assert interfaces.reads == 1
-    interfaces.own = ("10.0.0.1", "10.0.0.2")
+    interfaces.own.append("10.0.0.2")
     await asyncio.sleep(RETRY_SECONDS)
-    assert addresses.refusal("10.0.0.2") == ""
+    assert interfaces.refusal("10.0.0.2") == ""
     assert interfaces.reads == 2
 
 
-async def test_nothing_is_dialled_while_the_addresses_cannot_be_read() -> None:
-    interfaces = Interfaces("10.0.0.1")
-    addresses = NodeAddresses(interfaces)
-    assert addresses.refusal("10.0.0.1") == ""
+async def test_nothing_is_dialled_while_the_addresses_cannot_be_read(
+    interfaces: Interfaces,
+) -> None:
+    assert interfaces.refusal("10.0.0.1") == ""
     interfaces.error = PermissionError(1, "Operation not permitted")
     await asyncio.sleep(KEPT_SECONDS)
-    refused = addresses.refusal("10.0.0.1")
+    refused = interfaces.refusal("10.0.0.1")
     assert "cannot be read: [Errno 1] Operation not permitted" in refused
     interfaces.error = None
     await asyncio.sleep(RETRY_SECONDS)
-    assert addresses.refusal("10.0.0.1") == ""
+    assert interfaces.refusal("10.0.0.1") == ""
 
 
 @pytest.mark.parametrize("name", ["kube-ipvs0", "kube-ipvs0:1", "kube-dummy-if"])

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from support.patience import PATIENCE_SECONDS
+from support.scripted_node import loop_time
 
 from kruise_probe.daemon.places import Tenant
 from kruise_probe.daemon.probers.prober import CouldNotProbe
@@ -21,18 +22,26 @@ class Steps:
     def __init__(self) -> None:
         self.end = threading.Event()
         self.threads = Threads()
-        self.deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        self.deadline = loop_time() + PATIENCE_SECONDS
 
     def begin(self, namespace: str) -> asyncio.Task[bool]:
-        step = self.threads.run(Tenant(namespace, "uid"), self._wait, self.deadline)
+        step = self.threads.run(
+            Tenant(namespace, "uid"),
+            self._wait,
+            self.deadline,
+        )
         return asyncio.create_task(step)
 
     def _wait(self) -> bool:
         return self.end.wait(PATIENCE_SECONDS)
 
     async def run_at_once(self, namespace: str, seconds: float) -> bool:
-        deadline = asyncio.get_running_loop().time() + seconds
-        return await self.threads.run(Tenant(namespace, "uid"), lambda: True, deadline)
+        deadline = loop_time() + seconds
+        return await self.threads.run(
+            Tenant(namespace, "uid"),
+            lambda: True,
+            deadline,
+        )
 
 
 @pytest.fixture

@@ -28,8 +28,13 @@ from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places, Tenant
 from kruise_probe.daemon.probers.prober import CouldNotProbe, Reason
 
-TIMELINES = load_table(Path(__file__).parents[2] / "data" / "timelines.yaml", {})
-RESULTS = {"success": OK, "failure": BAD, "timeout": HUNG}
+DATA = Path(__file__).parents[2] / "data"
+TIMELINES = load_table(DATA / "timelines.yaml", {})
+RESULTS = {
+    "success": OK,
+    "failure": BAD,
+    "timeout": HUNG,
+}
 OTHER = Tenant("other", "uid")
 
 
@@ -56,9 +61,10 @@ class Actions:
         **fields: int,
     ) -> None:
         """Write a probe: `probe`, or a command and these fields beside it."""
-        handler = {"exec": {"command": [command]}}
-        written = msgspec.convert({**handler, **fields} if probe is None else probe, Probe)
-        self._node.api.put(spec_of(pod_of(probe_of(written), ip=ip)))
+        if probe is None:
+            probe = {"exec": {"command": [command]}, **fields}
+        entry = probe_of(msgspec.convert(probe, Probe))
+        self._node.api.put(spec_of(pod_of(entry, ip=ip)))
 
     def remove(self) -> None:
         """Remove the probe from the spec."""
@@ -85,11 +91,13 @@ class Actions:
     def occupy(self) -> None:
         """Take the only place of execs, and that of sockets, until `free`."""
         for places in (self._node.execs, self._node.sockets):
-            self._node.occupied.append(places.request(OTHER, long=False))
+            place = places.request(OTHER, long=False)
+            self._node.occupied.append(place)
 
     def free(self) -> None:
-        self._node.execs.release(self._node.occupied[0])
-        self._node.sockets.release(self._node.occupied[1])
+        of_execs, of_sockets = self._node.occupied
+        self._node.execs.release(of_execs)
+        self._node.sockets.release(of_sockets)
 
 
 class Observer:
@@ -112,9 +120,11 @@ class Observer:
         self._attempts = len(attempts)
         self._writes = len(api.writes)
         if seen["state"]:
-            seen["message"] = api.message()
-            seen["bytes"] = len(api.message())
-            probed_at = parse_time(api.states()["pod/marker#probe"].last_probe_time)
+            message = api.message()
+            seen["message"] = message
+            seen["bytes"] = len(message)
+            published = api.states()["pod/marker#probe"]
+            probed_at = parse_time(published.last_probe_time)
             assert probed_at is not None
             seen["container"] = bisect_right(self._node.containers.starts, probed_at)
         if attempts:
@@ -151,8 +161,9 @@ async def test_timeline_of_a_probe(rows: list[Json]) -> None:
             for action, arguments in done.items():
                 getattr(actions, action)(**arguments)
         changes = _changes(node)
+    times = {change.last_transition_time for change in changes}
     assert len(node.recorder.events) == len(changes), "one event for each transition"
-    assert len({change.last_transition_time for change in changes}) == len(changes)
+    assert len(times) == len(changes)
     assert node.probers.most_in_flight <= 1
 
 
@@ -162,8 +173,8 @@ def _changes(node: ScriptedNode) -> list[ContainerProbeState]:
     before = None
     for write in node.api.writes:
         for pod in write.status.pod_probe_statuses or ():
-            for state in pod.probe_states or ():
-                if state.state != before:
-                    changes.append(state)
-                before = state.state
+            (state,) = pod.probe_states or ()
+            if state.state != before:
+                changes.append(state)
+            before = state.state
     return changes

@@ -15,16 +15,13 @@ U = ProbeState.UNKNOWN
 
 
 Step = tuple[Literal["result", "blocked", "on-hold", "container", "handler"], ProbeState, float]
-steps = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["result", "result", "result", "blocked", "on-hold", "container", "handler"]
-        ),
-        st.sampled_from([S, F]),
-        st.floats(0, 40),
-    ),
-    max_size=40,
+KINDS = ["result", "result", "result", "blocked", "on-hold", "container", "handler"]
+step = st.tuples(
+    st.sampled_from(KINDS),
+    st.sampled_from([S, F]),
+    st.floats(0, 40),
 )
+steps = st.lists(step, max_size=40)
 
 
 class NaiveModel:
@@ -45,7 +42,8 @@ class NaiveModel:
             if self.results[-needed:] == [result] * needed:
                 self.state = result
         elif kind == "blocked":
-            self.blocked_since = at if self.blocked_since is None else self.blocked_since
+            if self.blocked_since is None:
+                self.blocked_since = at
             if at - self.blocked_since >= self.limits.grace_seconds:
                 self.state = U
                 self.results = []
@@ -61,11 +59,16 @@ class NaiveModel:
                 self.state = U
 
 
-@given(
-    steps,
-    st.builds(Thresholds, st.integers(1, 4), st.integers(1, 4), st.sampled_from([30.0, 60.0])),
-    st.booleans(),
+counts = st.integers(1, 4)
+thresholds = st.builds(
+    Thresholds,
+    counts,
+    counts,
+    st.sampled_from([30.0, 60.0]),
 )
+
+
+@given(steps, thresholds, st.booleans())
 def test_threshold_agrees_with_a_naive_model(
     steps: list[Step], limits: Thresholds, delayed: bool
 ) -> None:

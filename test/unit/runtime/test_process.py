@@ -8,14 +8,15 @@ import sys
 import threading
 import weakref
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from itertools import count
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from structlog.testing import capture_logs
+from structlog.typing import EventDict
 from support.cases import cases
 
 from kruise_probe.api.errors import FatalError
@@ -38,14 +39,39 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     thresholds = gc.get_threshold()
     callbacks = gc.callbacks[:]
     tls_buffer = SSLProtocol.max_size
-    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    on_sigint = signal.getsignal(signal.SIGINT)
     yield
-    for each, handler in handlers.items():
-        signal.signal(each, handler)
+    signal.signal(signal.SIGTERM, on_sigterm)
+    signal.signal(signal.SIGINT, on_sigint)
     gc.set_threshold(*thresholds)
     gc.callbacks[:] = callbacks
     gc.unfreeze()
     SSLProtocol.max_size = tls_buffer
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    run_until_signalled(main, program="test")
+
+
+def logged(main: Coroutine[Any, Any, None]) -> list[EventDict]:
+    """What is logged while it runs."""
+    with capture_logs() as logs:
+        run(main)
+    return list(logs)
+
+
+def events(logs: list[EventDict]) -> list[str]:
+    return [log["event"] for log in logs]
+
+
+async def hang() -> None:
+    await asyncio.Event().wait()
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.itself = self
 
 
 def test_main_that_ends_returns() -> None:
@@ -54,11 +80,10 @@ def test_main_that_ends_returns() -> None:
     async def main() -> None:
         ended.append(True)
 
-    with capture_logs() as logs:
-        run_until_signalled(main(), program="test")
+    assert events(logged(main())) == ["stopped"]
     assert ended
-    assert [each["event"] for each in logs] == ["stopped"]
-    assert (gc.get_threshold()[0], SSLProtocol.max_size) == (2_000, 32 * 1024)
+    assert gc.get_threshold()[0] == 2_000
+    assert SSLProtocol.max_size == 32 * 1024
 
 
 @cases(
@@ -74,18 +99,17 @@ def test_error_of_main_is_raised(error: BaseException, raised: type[BaseExceptio
         raise error
 
     with pytest.raises(raised, match="port taken"):
-        run_until_signalled(main(), program="test")
+        run(main())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_cancels_main(number: signal.Signals) -> None:
     async def main() -> None:
         signal.raise_signal(number)
-        await asyncio.Event().wait()
+        await hang()
 
-    with capture_logs() as logs:
-        run_until_signalled(main(), program="test")
-    assert [each["event"] for each in logs] == ["stopping", "stopped"]
+    logs = logged(main())
+    assert events(logs) == ["stopping", "stopped"]
     assert logs[0]["signal"] == number.name
 
 
@@ -104,17 +128,17 @@ def test_only_a_second_sigint_interrupts_the_release(
     async def main() -> None:
         signal.raise_signal(first)
         try:
-            await asyncio.Event().wait()
+            await hang()
         finally:
             signal.raise_signal(second)
             await asyncio.sleep(0.05)
             released.append("lease")
 
     if code is None:
-        run_until_signalled(main(), program="test")
+        run(main())
     else:
         with pytest.raises(SystemExit) as exited:
-            run_until_signalled(main(), program="test")
+            run(main())
         assert exited.value.code == code
     assert released == ["lease"] * (code is None)
 
@@ -124,13 +148,12 @@ def test_an_error_during_the_stop_is_logged() -> None:
         async with asyncio.TaskGroup():
             signal.raise_signal(signal.SIGTERM)
             try:
-                await asyncio.Event().wait()
+                await hang()
             finally:
                 raise OSError("disk full")
 
-    with capture_logs() as logs:
-        run_until_signalled(main(), program="test")
-    assert [each["event"] for each in logs] == ["stopping", "failed while stopping", "stopped"]
+    logs = logged(main())
+    assert events(logs) == ["stopping", "failed while stopping", "stopped"]
     assert logs[1]["error"] == "OSError('disk full')"
 
 
@@ -143,13 +166,13 @@ def test_c13_process_exits_after_the_grace_period_if_tasks_hang(
     async def main() -> None:
         signal.raise_signal(signal.SIGTERM)
         with suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
-        await asyncio.Event().wait()
+            await hang()
+        await hang()
 
     with capture_logs() as logs, pytest.raises(SystemExit) as exited:
-        run_until_signalled(main(), program="test")
+        run(main())
     assert exited.value.code == 0
-    assert [each["event"] for each in logs] == ["stopping", "ended with work left"]
+    assert events(logs) == ["stopping", "ended with work left"]
 
 
 LEFT: list[asyncio.Task[bool]] = []
@@ -197,16 +220,13 @@ def test_process_exits_if_main_leaves_a_task_or_a_thread(
 
     monkeypatch.setattr(process, "os", SimpleNamespace(_exit=exit))
     with capture_logs(), pytest.raises(SystemExit) as exited:
-        run_until_signalled(main(), program="test")
+        run(main())
     assert exited.value.code == code
-    assert (output.file.getvalue(), errors.file.getvalue()) == (b"result\n", message)
+    assert output.file.getvalue() == b"result\n"
+    assert errors.file.getvalue() == message
 
 
 def test_objects_from_before_the_start_are_not_scanned_again() -> None:
-    class Cycle:
-        def __init__(self) -> None:
-            self.itself = self
-
     garbage = weakref.ref(Cycle())
     gc.disable()
     tune_garbage_collector()
@@ -235,10 +255,6 @@ def test_what_a_long_run_of_the_collector_leaves_is_not_scanned_again(
 def test_cycles_among_frozen_objects_are_collected_after_many_long_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Cycle:
-        def __init__(self) -> None:
-            self.itself = self
-
     monkeypatch.setattr(process, "FREEZES", 3)
     gc.callbacks.append(LongRuns(count().__next__))
     connection: Cycle | None = Cycle()

@@ -36,11 +36,15 @@ from kruise_probe.runtime.recorder import (
 
 BURST = 25
 REFILL_SECONDS = 60.0
-DROPPED = "kruise_probe_events_dropped_total"
 PENDING = "kruise_probe_events_pending"
 
 POD = ObjectReference("default", "web-0", "u1")
-START = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
+START = datetime(2026, 11, 21, 10, tzinfo=UTC)
+
+
+def dropped(reason: str) -> Callable[[], float]:
+    """How many events are dropped from now on."""
+    return counted("kruise_probe_events_dropped_total", reason=reason)
 
 
 def clock() -> datetime:
@@ -59,35 +63,61 @@ class FakeEvents:
         """How long a write takes, by namespace."""
         client: Any = self
         self.recorder = EventRecorder(
-            client, component="kruise-daemon-podprobe", host="n1", now=clock
+            client,
+            component="kruise-daemon-podprobe",
+            host="n1",
+            now=clock,
+        )
+
+    def record(
+        self,
+        reason: str,
+        message: str,
+        pod: ObjectReference = POD,
+        *,
+        probe: str | None = None,
+        container: str = "",
+    ) -> None:
+        self.recorder.event(
+            pod,
+            "Normal",
+            reason,
+            message,
+            container=container,
+            probe=probe,
         )
 
     def failed(self, message: str = "no", probe: str = "m#p") -> None:
         """The recorder gets an event of a probe that failed."""
-        self.recorder.event(
-            POD, "Normal", "KruiseProbeFailed", message, container="main", probe=probe
-        )
+        self.record("KruiseProbeFailed", message, probe=probe, container="main")
 
     async def create(self, _: Any, body: bytes, *, namespace: str) -> Any:
         self._count_write()
         await asyncio.sleep(self.seconds_of.get(namespace, 0.0))
         event = msgspec.json.decode(body)
-        name = event["metadata"]["name"]
+        metadata = event["metadata"]
+        name = metadata["name"]
         if name in self.stored:
             raise AlreadyExists(name, reason="AlreadyExists")
-        assert event["metadata"]["namespace"] == namespace
+        assert metadata["namespace"] == namespace
         self.stored[name] = event
         return self._answer(body)
 
     async def patch(
-        self, _: Any, key: NamespacedName, body: bytes, *, patch_type: PatchType
+        self,
+        _: Any,
+        key: NamespacedName,
+        body: bytes,
+        *,
+        patch_type: PatchType,
     ) -> Any:
         assert patch_type is PatchType.MERGE
         self._count_write()
         if key.name not in self.stored:
             raise NotFound(key.name, reason="NotFound")
-        self.stored[key.name] |= msgspec.json.decode(body)
-        return self._answer(msgspec.json.encode(self.stored[key.name]))
+        event = self.stored[key.name]
+        event |= msgspec.json.decode(body)
+        return self._answer(msgspec.json.encode(event))
 
     def _count_write(self) -> None:
         self.writes += 1
@@ -120,15 +150,18 @@ async def test_first_occurrence_creates_a_complete_event(events: FakeEvents) -> 
     event = events.only
     assert event["metadata"]["name"].startswith("web-0.")
     assert event["involvedObject"] == typed(
-        "Pod", namespace="default", name="web-0", uid="u1", fieldPath="spec.containers{main}"
+        "Pod",
+        namespace="default",
+        name="web-0",
+        uid="u1",
+        fieldPath="spec.containers{main}",
     )
     assert event["source"] == {"component": "kruise-daemon-podprobe", "host": "n1"}
-    assert (event["type"], event["reason"], event["message"]) == (
-        "Normal",
-        "KruiseProbeFailed",
-        "exit 1",
-    )
-    assert (event["count"], event["firstTimestamp"]) == (1, event["lastTimestamp"])
+    assert event["type"] == "Normal"
+    assert event["reason"] == "KruiseProbeFailed"
+    assert event["message"] == "exit 1"
+    assert event["count"] == 1
+    assert event["firstTimestamp"] == event["lastTimestamp"]
 
 
 async def test_repeated_event_increments_the_count(events: FakeEvents) -> None:
@@ -139,7 +172,8 @@ async def test_repeated_event_increments_the_count(events: FakeEvents) -> None:
     await events.recorder.flush()
 
     event = events.only
-    assert (event["count"], event["message"]) == (2, "exit 2")
+    assert event["count"] == 2
+    assert event["message"] == "exit 2"
     assert event["firstTimestamp"] == "2026-11-21T10:00:00Z"
     assert event["lastTimestamp"] == "2026-11-21T10:00:47Z"
 
@@ -147,37 +181,42 @@ async def test_repeated_event_increments_the_count(events: FakeEvents) -> None:
 async def test_messages_of_one_reason_are_events_of_their_own_up_to_the_limit_of_the_object(
     events: FakeEvents,
 ) -> None:
-    object_limit = counted(DROPPED, reason="object_limit")
+    object_limit = dropped("object_limit")
     for number in range(BURST + 5):
-        events.recorder.event(POD, "Normal", "Scaled", f"now {number}")
+        events.record("Scaled", f"now {number}")
         await events.recorder.flush()
 
-    assert [each["count"] for each in events.stored.values()] == [1] * BURST
+    assert [event["count"] for event in events.stored.values()] == [1] * BURST
     assert object_limit() == 5
 
 
 async def test_pod_reason_and_probe_or_message_identify_a_series(events: FakeEvents) -> None:
     events.failed(probe="m#p")
     events.failed(probe="m#q")
-    events.recorder.event(POD, "Normal", "KruiseProbeSucceeded", "ok", probe="m#p")
-    events.recorder.event(POD._replace(uid="u2"), "Normal", "KruiseProbeFailed", "no", probe="m#p")
+    events.record("KruiseProbeSucceeded", "ok", probe="m#p")
+    events.record(
+        "KruiseProbeFailed",
+        "no",
+        POD._replace(uid="u2"),
+        probe="m#p",
+    )
     for message in ("now 3", "now 5", "now 3"):
-        events.recorder.event(POD, "Normal", "Scaled", message)
+        events.record("Scaled", message)
     await events.recorder.flush()
 
-    found = sorted((event["message"], event["count"]) for event in events.stored.values())
-    assert found == [("no", 1), ("no", 1), ("no", 1), ("now 3", 2), ("now 5", 1), ("ok", 1)]
+    found = sorted(f"{event['message']} x{event['count']}" for event in events.stored.values())
+    assert found == ["no x1", "no x1", "no x1", "now 3 x2", "now 5 x1", "ok x1"]
 
 
 async def test_recovery_is_recorded_after_a_hundred_failures(events: FakeEvents) -> None:
     for _ in range(100):
         events.failed()
         await asyncio.sleep(1)
-    events.recorder.event(POD, "Normal", "KruiseProbeSucceeded", "ok", probe="m#p")
+    events.record("KruiseProbeSucceeded", "ok", probe="m#p")
     await events.recorder.flush()
-    reasons = {each["reason"]: each["count"] for each in events.stored.values()}
+    counts = {event["reason"]: event["count"] for event in events.stored.values()}
 
-    assert reasons["KruiseProbeSucceeded"] == 1
+    assert counts["KruiseProbeSucceeded"] == 1
     assert events.writes <= BURST + 100 / REFILL_SECONDS + 2
 
 
@@ -211,7 +250,10 @@ async def test_expired_event_is_created_again_with_its_count(events: FakeEvents)
     retry_after=(TooManyRequests("later", retry_after_seconds=20), 20, 24),
 )
 async def test_transient_error_is_retried_after_a_wait(
-    events: FakeEvents, error: KubeError, least: float, most: float
+    events: FakeEvents,
+    error: KubeError,
+    least: float,
+    most: float,
 ) -> None:
     tries: list[float] = []
 
@@ -233,22 +275,21 @@ async def test_event_whose_response_was_lost_is_not_created_twice(events: FakeEv
     events.lose_response = True
     events.failed()
     await asyncio.sleep(20)
-    assert (events.only["count"], events.writes) == (1, 3), "created, exists already, patched"
+    assert events.only["count"] == 1
+    assert events.writes == 3, "created, exists already, patched"
 
 
 async def test_event_without_response_is_dropped_after_12_tries(events: FakeEvents) -> None:
-
     def refuse() -> None:
         raise ConnectionFailed("refused")
 
     events.fault = refuse
-    without_response = counted(DROPPED, reason="no_answer")
-    events.failed()
-    await asyncio.sleep(200)
-    assert (events.writes, without_response()) == (12, 1)
-    events.failed()
-    await asyncio.sleep(200)
-    assert (events.writes, without_response()) == (24, 2)
+    without_response = dropped("no_answer")
+    for number in (1, 2):
+        events.failed()
+        await asyncio.sleep(200)
+        assert events.writes == 12 * number
+        assert without_response() == number
     events.fault = lambda: None
     events.failed()
     await events.recorder.flush()
@@ -257,7 +298,6 @@ async def test_event_without_response_is_dropped_after_12_tries(events: FakeEven
 
 
 async def test_occurrence_during_a_write_is_written_next(events: FakeEvents) -> None:
-
     def occur_again() -> None:
         if events.writes == 1:
             events.failed("again")
@@ -266,7 +306,9 @@ async def test_occurrence_during_a_write_is_written_next(events: FakeEvents) -> 
     events.failed("once")
     await asyncio.sleep(1)
 
-    assert (events.only["count"], events.only["message"], events.writes) == (2, "again", 2)
+    assert events.only["count"] == 2
+    assert events.only["message"] == "again"
+    assert events.writes == 2
 
 
 async def test_rejection_is_one_warning_for_each_namespace_and_status(events: FakeEvents) -> None:
@@ -281,27 +323,35 @@ async def test_rejection_is_one_warning_for_each_namespace_and_status(events: Fa
         raise errors[(events.writes - 1) % len(errors)]
 
     events.fault = refuse
-    refused = counted(DROPPED, reason="refused")
+    refused = dropped("refused")
     with capture_logs() as logs:
         for namespace in ("default", "other"):
+            pod = POD._replace(namespace=namespace)
             for number in range(len(errors)):
-                pod = POD._replace(namespace=namespace)
-                events.recorder.event(pod, "Normal", "Seen", "hello", probe=f"{namespace}#{number}")
+                events.record(
+                    "Seen",
+                    "hello",
+                    pod,
+                    probe=f"{namespace}#{number}",
+                )
             await events.recorder.flush()
 
     assert refused() == 8
-    levels = [each["log_level"] for each in logs]
+    levels = [log["log_level"] for log in logs]
     assert levels == ["warning", "debug", "warning", "debug"] * 2
 
 
 async def test_events_that_cannot_be_written_use_a_bounded_number_of_bytes() -> None:
     events = FakeEvents()
-    queue_full = counted(DROPPED, reason="queue_full")
+    queue_full = dropped("queue_full")
     pending = counted(PENDING)
     tracemalloc.start()
     try:
         for number in range(6000):
-            events.failed("x" * 1000 + str(number), probe=f"m#{number}")
+            events.failed(
+                "x" * 1000 + str(number),
+                probe=f"m#{number}",
+            )
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -312,17 +362,18 @@ async def test_events_that_cannot_be_written_use_a_bounded_number_of_bytes() -> 
 async def test_a_namespace_with_too_many_events_loses_only_its_own(events: FakeEvents) -> None:
     """Its events are written one after the other; those of another namespace do not wait for them."""
     events.seconds_of["default"] = 0.02
-    queue_full = counted(DROPPED, reason="queue_full")
+    queue_full = dropped("queue_full")
     for number in range(3000):
         events.failed("x" * 1000, probe=f"before#{number}")
     quiet = POD._replace(namespace="quiet", uid="u2")
     for number in range(12):
-        events.recorder.event(quiet, "Warning", "Conflict", f"{number}")
+        events.record("Conflict", str(number), quiet)
     for number in range(3000):
         events.failed("x" * 1000, probe=f"after#{number}")
     await asyncio.sleep(1)
     written = [event["metadata"]["namespace"] for event in events.stored.values()]
-    assert (written.count("quiet"), written.count("default")) == (12, 49)
+    assert written.count("quiet") == 12
+    assert written.count("default") == 49
     assert queue_full() > 1000
 
 
@@ -333,7 +384,7 @@ async def test_a_webhook_that_holds_the_events_of_a_namespace_delays_no_other(
         events.seconds_of[f"slow-{number}"] = 10.0
         for pod in range(5):
             slow = POD._replace(namespace=f"slow-{number}", uid=f"u{pod}")
-            events.recorder.event(slow, "Normal", "Seen", "hello")
+            events.record("Seen", "hello", slow)
     await asyncio.sleep(1)
     events.failed()
     await asyncio.sleep(0.1)
@@ -347,17 +398,19 @@ def test_event_name_is_valid_for_any_pod_name(pod: str) -> None:
     name = event_name(pod, START, 70_000)
     stem, _, suffix = name.rpartition(".")
 
+    microseconds = int(suffix[:-4], 16)
+
     assert len(name) <= 253
     assert pod.startswith(stem)
     assert not stem.endswith((".", "-"))
-    assert int(suffix[:-4], 16) == START.timestamp() * 1_000_000
+    assert microseconds == START.timestamp() * 1_000_000
     assert name != event_name(pod, START, 70_001)
 
 
 async def test_series_that_wait_for_their_budget_drop_no_event_of_others(
     events: FakeEvents,
 ) -> None:
-    queue_full = counted(DROPPED, reason="queue_full")
+    queue_full = dropped("queue_full")
     for _ in range(BURST + 5):
         for number in range(1_000):
             events.failed(probe=f"flapping#{number}")
@@ -365,4 +418,5 @@ async def test_series_that_wait_for_their_budget_drop_no_event_of_others(
     events.failed(probe="other#p", message="one transition")
     await asyncio.sleep(1)
     assert queue_full() == 0
-    assert [each["message"] for each in events.stored.values()].count("one transition") == 1
+    messages = [event["message"] for event in events.stored.values()]
+    assert messages.count("one transition") == 1

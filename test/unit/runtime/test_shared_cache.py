@@ -1,4 +1,5 @@
 from collections import Counter
+from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,35 +8,55 @@ from kruise_probe.runtime.shared_cache import SharedCache
 
 LIMIT = 100
 
-puts = st.lists(
-    st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(1, 40)), max_size=30
+
+class Item(NamedTuple):
+    namespace: str
+    key: int
+    size: int
+
+
+items = st.builds(
+    Item,
+    st.sampled_from("abc"),
+    st.integers(0, 5),
+    st.integers(1, 40),
 )
-"""Namespace, key and bytes."""
 
 
-@given(puts)
-def test_a_namespace_within_its_share_loses_nothing(of: list[tuple[str, int, int]]) -> None:
-    cache: SharedCache[int, tuple[str, int, int]] = SharedCache(LIMIT)
-    held: dict[tuple[str, int], int] = {}
-    for namespace, key, size in of:
-        held[namespace, key] = size
+@given(st.lists(items, max_size=30))
+def test_a_namespace_within_its_share_loses_nothing(puts: list[Item]) -> None:
+    cache: SharedCache[int, Item] = SharedCache(LIMIT)
+    held: dict[tuple[str, int], Item] = {}
+    for item in puts:
+        held[item.namespace, item.key] = item
         used = Counter[str]()
-        for (name, _), bytes_ in held.items():
-            used[name] += bytes_
-        for name, lost_key, lost in cache.put(namespace, key, (namespace, key, size), size):
-            assert used[name] == max(used.values())
-            assert used[name] > LIMIT // len(used)
-            assert held.pop((name, lost_key)) == lost
-            used[name] -= lost
-        assert sum(held.values()) <= LIMIT
-        for (name, held_key), bytes_ in held.items():
-            assert cache.get(name, held_key) == (name, held_key, bytes_)
+        for other in held.values():
+            used[other.namespace] += other.size
+        all_lost = cache.put(
+            item.namespace,
+            item.key,
+            item,
+            item.size,
+        )
+        for lost in all_lost:
+            of_namespace = used[lost.namespace]
+            assert of_namespace == max(used.values())
+            assert of_namespace > LIMIT // len(used)
+            assert held.pop((lost.namespace, lost.key)) == lost
+            used[lost.namespace] -= lost.size
+        assert sum(used.values()) <= LIMIT
+        for namespace, key in held:
+            assert cache.get(namespace, key) == held[namespace, key]
 
 
 def test_what_was_used_least_recently_is_lost_first() -> None:
     cache: SharedCache[str, str] = SharedCache(LIMIT)
+
+    def put(key: str, size: int = 30) -> list[str]:
+        return cache.put("default", key, key, size)
+
     for key in "abcab":
-        assert cache.put("default", key, key, 30) == []
-    assert cache.put("default", "d", "d", 30) == ["c"]
+        assert put(key) == []
+    assert put("d") == ["c"]
     assert cache.get("default", "c") is None
-    assert cache.put("default", "e", "e", LIMIT + 1) == ["a", "b", "d", "e"]
+    assert put("e", LIMIT + 1) == ["a", "b", "d", "e"]

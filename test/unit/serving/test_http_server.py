@@ -34,10 +34,15 @@ from kruise_probe.serving.sockets import BindAddress
 from kruise_probe.wire.requests import HttpRequest, HttpResponse
 from kruise_probe.wire.responses import ResponseParser
 
-TABLE = load_table(Path(__file__).parents[2] / "data" / "http-requests.yaml", {})
+TABLE = load_table(
+    Path(__file__).parents[2] / "data" / "http-requests.yaml",
+    {},
+)
 IDLE_SECONDS = 15.0
 MAX_BODY = 1000
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+ANSWER = [(200, b"GET /a ")]
+"""The responses of `echo` to GET."""
 POST = b"POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
 LAST = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 PATHS = ("/a", "/p", "/last", "/")
@@ -49,19 +54,9 @@ async def echo(request: HttpRequest) -> HttpResponse:
     return HttpResponse.of_text(f"{request.method} {request.path} {request.body.decode('latin-1')}")
 
 
-class Hanging:
-    """A handler that never responds, and counts how often it was cancelled."""
-
-    def __init__(self) -> None:
-        self.cancelled = 0
-
-    async def __call__(self, request: HttpRequest) -> HttpResponse:
-        try:
-            await asyncio.get_running_loop().create_future()
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-        raise AssertionError
+async def hang(request: HttpRequest) -> HttpResponse:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError
 
 
 class Client:
@@ -81,6 +76,12 @@ class Client:
         with suppress(ConnectionError):
             self.socket.sendall(data)
 
+    async def exchange(self, data: bytes) -> list[tuple[int, bytes]]:
+        """Send `data`; return the responses to it."""
+        self.send(data)
+        await asyncio.sleep(MOMENT)
+        return responses_in(self.take())
+
     def take(self) -> bytes:
         """All bytes received since; sets `lost` when the server has closed."""
         found = b""
@@ -96,7 +97,8 @@ class Client:
 
     def start_tls(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
         self.socket = context.wrap_socket(self.socket, do_handshake_on_connect=False)
 
     async def shake_hands(self) -> None:
@@ -118,15 +120,16 @@ class Served:
         self.address = address
         self.clients: list[Client] = []
 
-    def connect(self, *, receives: int = 0) -> Client:
+    def connect(self, data: bytes = b"", *, receives: int = 0) -> Client:
+        """A new client, which sends `data`."""
         client = Client(self.address, receives=receives)
         self.clients.append(client)
+        client.send(data)
         return client
 
     async def sent(self, data: bytes) -> Client:
         """A client that has sent `data`, and what the server sends back has come."""
-        client = self.connect()
-        client.send(data)
+        client = self.connect(data)
         await asyncio.sleep(MOMENT)
         return client
 
@@ -141,13 +144,12 @@ async def serving(
     tls: ServerTls | None = None,
 ) -> AsyncIterator[Served]:
     """A server that runs until the context ends."""
-    limits = ServerLimits(IDLE_SECONDS, MAX_BODY, all_bodies_bytes, max_connections)
     server = HttpServer(
         BindAddress("127.0.0.1", 0),
         flag="--addr",
         handlers=dict.fromkeys(PATHS, handler),
         method=method or "GET",
-        limits=limits,
+        limits=ServerLimits(IDLE_SECONDS, MAX_BODY, all_bodies_bytes, max_connections),
         tls=tls,
     )
     if not method:
@@ -161,9 +163,16 @@ async def serving(
     finally:
         task.cancel()
         await asyncio.wait({task})
-        for each in served.clients:
-            each.socket.close()
+        for client in served.clients:
+            client.socket.close()
     assert not server._connections
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    """A server that echoes."""
+    async with serving(echo) as served:
+        yield served
 
 
 def responses_in(data: bytes) -> list[tuple[int, bytes]]:
@@ -171,7 +180,8 @@ def responses_in(data: bytes) -> list[tuple[int, bytes]]:
     found = []
     while data:
         head, _, rest = data.partition(b"\r\n\r\n")
-        length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+        _, _, length_and_more = head.lower().partition(b"content-length: ")
+        length = int(length_and_more.split(b"\r\n")[0])
         parser = ResponseParser(max_framing_bytes=1 << 20)
         parser.feed(head + b"\r\n\r\n" + rest[:length])
         assert parser.complete
@@ -180,53 +190,49 @@ def responses_in(data: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-async def test_one_connection_serves_requests_one_after_the_other() -> None:
-    async with serving(echo) as served:
-        client = await served.sent(GET)
-        assert responses_in(client.take()) == [(200, b"GET /a ")]
-        for part in (POST[:30], POST[30:-2], POST[-2:]):
-            client.send(part)
-            await asyncio.sleep(MOMENT)
-        assert responses_in(client.take()) == [(200, b"POST /p hello")]
-        client.send(LAST)
-        await asyncio.sleep(MOMENT)
-        assert responses_in(client.take()) == [(200, b"GET /last ")]
-        assert client.lost
+def statuses_in(data: bytes) -> list[int]:
+    return [status for status, _ in responses_in(data)]
 
 
-async def test_the_response_to_head_has_no_body() -> None:
-    async with serving(echo) as served:
-        client = await served.sent(GET.replace(b"GET", b"HEAD"))
+async def test_one_connection_serves_requests_one_after_the_other(served: Served) -> None:
+    client = served.connect()
+    assert await client.exchange(GET) == ANSWER
+    for part in (POST[:30], POST[30:-2]):
+        assert await client.exchange(part) == []
+    assert await client.exchange(POST[-2:]) == [(200, b"POST /p hello")]
+    assert await client.exchange(LAST) == [(200, b"GET /last ")]
+    assert client.closed
 
-        assert re.fullmatch(
-            rb"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 8\r\n"
-            rb"Date: \w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT\r\nConnection: keep-alive\r\n\r\n",
-            client.take(),
-        )
+
+async def test_the_response_to_head_has_no_body(served: Served) -> None:
+    client = await served.sent(GET.replace(b"GET", b"HEAD"))
+
+    assert re.fullmatch(
+        rb"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 8\r\n"
+        rb"Date: \w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT\r\nConnection: keep-alive\r\n\r\n",
+        client.take(),
+    )
 
 
 @cases("sent tls seconds", **TABLE["unfinished"])
 async def test_client_that_stops_sending_is_closed(sent: bytes, tls: bool, seconds: float) -> None:
     async with serving(echo, tls=server_tls() if tls else None) as served:
-        client = served.connect()
-        client.send(sent)
+        client = served.connect(sent)
         await asyncio.sleep(seconds - MOMENT)
         assert not client.closed
         await asyncio.sleep(3 * MOMENT)
         assert client.closed
 
 
-async def test_the_deadline_of_a_request_starts_at_its_first_byte() -> None:
-    async with serving(echo) as served:
-        client = served.connect()
-        client.send(GET)
-        await asyncio.sleep(IDLE_SECONDS - 1)
-        for byte in GET[:5]:
-            client.send(bytes([byte]))
-            await asyncio.sleep(1)
-        assert not client.closed
-        await asyncio.sleep(READ_SECONDS - 4)
-        assert client.closed
+async def test_the_deadline_of_a_request_starts_at_its_first_byte(served: Served) -> None:
+    client = served.connect(GET)
+    await asyncio.sleep(IDLE_SECONDS - 1)
+    for byte in GET[:5]:
+        client.send(bytes([byte]))
+        await asyncio.sleep(1)
+    assert not client.closed
+    await asyncio.sleep(READ_SECONDS - 4)
+    assert client.closed
 
 
 async def test_a_client_that_does_not_read_its_response_is_closed() -> None:
@@ -234,8 +240,7 @@ async def test_a_client_that_does_not_read_its_response_is_closed() -> None:
         return HttpResponse(body=b"x" * 16 * 2**20)
 
     async with serving(large) as served:
-        client = served.connect(receives=4096)
-        client.send(GET)
+        client = served.connect(GET, receives=4096)
         await asyncio.sleep(WRITE_SECONDS - 1)
         assert not client.lost
         await asyncio.sleep(1 + MOMENT)
@@ -244,9 +249,8 @@ async def test_a_client_that_does_not_read_its_response_is_closed() -> None:
 
 
 async def test_a_handler_has_a_deadline() -> None:
-    async with serving(Hanging()) as served:
-        client = served.connect()
-        client.send(GET)
+    async with serving(hang) as served:
+        client = served.connect(GET)
         await asyncio.sleep(HANDLE_SECONDS + MOMENT)
 
         assert responses_in(client.take()) == [(503, b"503: Service Unavailable")]
@@ -260,57 +264,60 @@ async def test_an_exception_of_a_handler_is_logged_and_returns_500() -> None:
         async with serving(failing) as served:
             client = served.connect()
             for _ in range(2):
-                client.send(GET)
-                await asyncio.sleep(MOMENT)
-                assert [status for status, _ in responses_in(client.take())] == [500]
+                ((status, _),) = await client.exchange(GET)
+                assert status == 500
 
-    assert [(each["event"], each["path"]) for each in logs[1:]] == [("request failed", "/a")] * 2
+    for log in logs[1:]:
+        assert log["event"] == "request failed"
+        assert log["path"] == "/a"
+    assert len(logs) == 3
 
 
-async def test_a_client_that_half_closes_gets_its_response() -> None:
-    async with serving(echo) as served:
-        client = served.connect()
-        client.send(GET)
-        client.socket.shutdown(socket.SHUT_WR)
-        await asyncio.sleep(MOMENT)
+async def test_a_client_that_half_closes_gets_its_response(served: Served) -> None:
+    client = served.connect(GET)
+    client.socket.shutdown(socket.SHUT_WR)
+    await asyncio.sleep(MOMENT)
 
-        assert responses_in(client.take()) == [(200, b"GET /a ")]
-        assert client.lost
+    assert responses_in(client.take()) == ANSWER
+    assert client.lost
 
 
 @cases("sent status", **TABLE["refused"])
-async def test_after_a_refusal_the_rest_is_discarded_for_a_second(sent: bytes, status: int) -> None:
-    async with serving(echo) as served:
-        client = await served.sent(sent)
-        answer = client.take()
-        assert [each for each, _ in responses_in(answer)] == [status]
-        assert b"Connection: close\r\n" in answer
-        client.send(GET)
-        await asyncio.sleep(LINGER_SECONDS)
-        assert client.take() == b""
-        assert client.lost
+async def test_after_a_refusal_the_rest_is_discarded_for_a_second(
+    served: Served, sent: bytes, status: int
+) -> None:
+    client = await served.sent(sent)
+    answer = client.take()
+    assert statuses_in(answer) == [status]
+    assert b"Connection: close\r\n" in answer
+    client.send(GET)
+    await asyncio.sleep(LINGER_SECONDS)
+    assert client.take() == b""
+    assert client.lost
+
+
+def take_last(client: Client) -> bytes:
+    """What a server has sent that announced the end of the connection, and closed it."""
+    data = client.take()
+    assert b"Connection: close\r\n" in data
+    assert client.lost
+    return data
 
 
 @cases("sent", **TABLE["closing"])
-async def test_some_requests_close_the_connection(sent: bytes) -> None:
-    async with serving(echo) as served:
-        client = await served.sent(sent)
-        data = client.take()
+async def test_some_requests_close_the_connection(served: Served, sent: bytes) -> None:
+    client = await served.sent(sent)
 
-        assert responses_in(data) == [(200, b"GET /a ")]
-        assert b"Connection: close\r\n" in data
-        assert client.lost
+    assert responses_in(take_last(client)) == ANSWER
 
 
 @pytest.mark.parametrize("sent", [GET * 1000, GET + GET[:5], POST + b"\r\n"])
-async def test_a_client_that_pipelines_gets_one_response_and_is_closed(sent: bytes) -> None:
-    async with serving(echo) as served:
-        client = await served.sent(sent)
-        data = client.take()
+async def test_a_client_that_pipelines_gets_one_response_and_is_closed(
+    served: Served, sent: bytes
+) -> None:
+    client = await served.sent(sent)
 
-        assert [status for status, _ in responses_in(data)] == [200]
-        assert b"Connection: close\r\n" in data
-        assert client.lost
+    assert statuses_in(take_last(client)) == [200]
 
 
 @cases("method sent status", **TABLE["selected"])
@@ -328,22 +335,38 @@ async def test_a_handler_is_selected_by_path_and_method(
         answer = client.take()
 
     assert answer.startswith(b"HTTP/1.1 %d " % status)
-    assert queries == ([] if status >= 400 else ["b" if b"?b" in sent else ""])
-    allowed = {"GET": b"Allow: GET, HEAD\r\n", "POST": b"Allow: POST\r\n"}[method]
-    assert (allowed in answer) == (status == 405)
+    query = "b" if b"?b" in sent else ""
+    assert queries == ([query] if status < 400 else [])
+    allow = b"Allow: GET, HEAD\r\n" if method == "GET" else b"Allow: POST\r\n"
+    assert (allow in answer) == (status == 405)
 
 
 # Too many connections.
 
 
 async def hangs_for_last(request: HttpRequest) -> HttpResponse:
-    return await (Hanging() if request.path == "/last" else echo)(request)
+    if request.path == "/last":
+        return await hang(request)
+    return await echo(request)
 
 
-EVICTED: dict[str, tuple[list[tuple[int, bytes]], list[bool]]] = {
-    "the-oldest-without-a-request": ([(0, GET), (1, GET[:5])], [False, True, False]),
-    "else-the-longest-idle": ([(0, LAST), (2, GET), (1, GET)], [False, False, True]),
-    "else-the-oldest": ([(0, LAST), (1, LAST), (2, LAST)], [True, False, False]),
+def closed_of(*clients: Client) -> list[bool]:
+    return [client.closed for client in clients]
+
+
+EVICTED = {
+    "the-oldest-without-a-request": (
+        [(0, GET), (1, GET[:5])],
+        [False, True, False],
+    ),
+    "else-the-longest-idle": (
+        [(0, LAST), (2, GET), (1, GET)],
+        [False, False, True],
+    ),
+    "else-the-oldest": (
+        [(0, LAST), (1, LAST), (2, LAST)],
+        [True, False, False],
+    ),
 }
 
 
@@ -358,19 +381,21 @@ async def test_a_new_connection_replaces(sent: list[tuple[int, bytes]], closed: 
         fourth = served.connect()
         await asyncio.sleep(MOMENT)
 
-        assert [each.closed for each in (*clients, fourth)] == [*closed, False]
+        assert closed_of(*clients, fourth) == [*closed, False]
 
 
-@given(st.lists(st.sampled_from([b"", b"G", GET[:-1], POST[:-1]]), max_size=30))
+UNFINISHED = st.sampled_from([b"", b"G", GET[:-1], POST[:-1]])
+
+
+@given(st.lists(UNFINISHED, max_size=30))
 @settings(max_examples=25)
 async def test_a_client_that_sends_its_request_at_once_is_answered(others: list[bytes]) -> None:
     async with serving(echo, max_connections=4) as served:
-        for each in others:
-            served.connect().send(each)
+        for data in others:
+            served.connect(data)
         await asyncio.sleep(MOMENT)
-        client = await served.sent(GET)
 
-        assert responses_in(client.take()) == [(200, b"GET /a ")]
+        assert await served.connect().exchange(GET) == ANSWER
 
 
 async def test_a_replaced_connection_is_freed_at_once() -> None:
@@ -386,7 +411,7 @@ async def test_connections_replaced_before_their_first_step_are_closed() -> None
         clients = [served.connect() for _ in range(10)]
         await asyncio.sleep(MOMENT)
 
-        assert [each.closed for each in clients] == [True] * 9 + [False]
+        assert closed_of(*clients) == [True] * 9 + [False]
 
 
 async def test_a_request_is_answered_while_many_others_connect() -> None:
@@ -395,36 +420,38 @@ async def test_a_request_is_answered_while_many_others_connect() -> None:
         for _ in range(64):
             served.connect()
         await asyncio.sleep(MOMENT)
-        client = served.connect()
-        client.send(GET)
+        client = served.connect(GET)
         for _ in range(100):
             served.connect()
         await asyncio.sleep(MOMENT)
 
-        assert responses_in(client.take()) == [(200, b"GET /a ")]
+        assert responses_in(client.take()) == ANSWER
+
+
+POST_900 = POST.replace(b" 5", b" 900")
+"""The head of a request and 5 of its 900 bytes."""
 
 
 async def test_bodies_above_the_limit_close_the_oldest_incomplete() -> None:
-    part = POST.replace(b" 5", b" 900")
     async with serving(echo, all_bodies_bytes=MAX_BODY) as served:
-        first, second, third = (served.connect() for _ in range(3))
-        for each in (first, second):
-            each.send(part + b"x" * 595)
-            await asyncio.sleep(MOMENT)
-        assert [each.closed for each in (first, second)] == [True, False]
-        third.send(POST)
+        first = await served.sent(POST_900 + b"x" * 595)
+        second = await served.sent(POST_900 + b"x" * 595)
+        assert closed_of(first, second) == [True, False]
+        third = served.connect(POST)
         second.send(b"x" * 300)
         await asyncio.sleep(MOMENT)
 
-        assert [each for each, _ in responses_in(third.take())] == [200]
-        assert [each for each, _ in responses_in(second.take())] == [200]
+        assert statuses_in(third.take()) == [200]
+        assert statuses_in(second.take()) == [200]
 
 
 async def test_no_more_bodies_are_closed_than_it_takes_and_no_fewer() -> None:
-    part = POST.replace(b" 5", b" 900")
     async with serving(echo, all_bodies_bytes=MAX_BODY) as served:
-        clients = [await served.sent(part + b"x" * size) for size in (50, 500, 300, 800)]
-        assert [each.closed for each in clients] == [True, True, True, False]
+        clients = []
+        for size in (50, 500, 300, 800):
+            client = await served.sent(POST_900 + b"x" * size)
+            clients.append(client)
+        assert closed_of(*clients) == [True, True, True, False]
 
 
 # The end.
@@ -436,26 +463,34 @@ async def test_at_the_end_requests_in_flight_may_complete(looptime: float) -> No
         return HttpResponse.of_text("done")
 
     async with serving(slow) as served:
-        busy = served.connect()
+        busy = served.connect(GET)
         idle = served.connect()
-        busy.send(GET)
         await asyncio.sleep(0.01)
         served.clients.clear()
     assert responses_in(busy.take()) == [(200, b"done")]
     assert idle.take() == b""
     assert idle.lost
-    for each in (busy, idle):
-        each.socket.close()
+    busy.socket.close()
+    idle.socket.close()
 
 
 async def test_the_end_does_not_wait_for_a_handler_that_hangs(looptime: float) -> None:
-    handler = Hanging()
-    async with serving(handler) as served:
+    cancelled = 0
+
+    async def count(request: HttpRequest) -> HttpResponse:
+        nonlocal cancelled
+        try:
+            return await hang(request)
+        except asyncio.CancelledError:
+            cancelled += 1
+            raise
+
+    async with serving(count) as served:
         for _ in range(3):
-            served.connect().send(GET)
+            served.connect(GET)
         await asyncio.sleep(MOMENT)
 
-    assert handler.cancelled == 3
+    assert cancelled == 3
     assert looptime <= STOP_SECONDS + 2 * MOMENT
 
 
@@ -479,27 +514,33 @@ async def test_connections_wait_for_the_first_certificate_and_plain_ones_are_clo
         await secure.shake_hands()
         tls.load(ISSUED.certificate + ISSUED.key)
         await secure.shake_hands()
-        plain = served.connect()
-        plain.send(GET)
-        for sent, answer in ((GET, b"GET /a "), (LAST, b"GET /last ")):
-            secure.send(sent)
-            await asyncio.sleep(MOMENT)
-            assert responses_in(secure.take()) == [(200, answer)]
+        plain = served.connect(GET)
+        assert await secure.exchange(GET) == ANSWER
+        assert await secure.exchange(LAST) == [(200, b"GET /last ")]
         assert plain.take() == b""
         assert plain.lost
 
 
+PARTS = [
+    GET,
+    POST,
+    LAST,
+    GET[:10],
+    GET[10:],
+    POST[:50],
+    POST[50:],
+    b"\r\n",
+    b"GET / HTTP/1.0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"3\r\nabc\r\n",
+    b"0\r\n\r\n",
+    b"Expect: 100-continue\r\n",
+    b"Upgrade: h2c\r\nConnection: upgrade\r\n\r\n",
+]
 PORTIONS = st.lists(
-    st.one_of(
-        st.binary(max_size=20),
-        st.sampled_from(
-            [GET, POST, LAST, GET[:10], GET[10:], POST[:50], POST[50:], b"\r\n", b"GET / HTTP/1.0\r\n\r\n",
-             b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"3\r\nabc\r\n", b"0\r\n\r\n",
-             b"Expect: 100-continue\r\n", b"Upgrade: h2c\r\nConnection: upgrade\r\n\r\n"]
-        ),
-    ),
+    st.binary(max_size=20) | st.sampled_from(PARTS),
     max_size=10,
-)  # fmt: skip
+)
 
 
 @given(PORTIONS, st.booleans(), st.booleans())
@@ -512,7 +553,9 @@ async def test_any_bytes_end_in_responses_or_a_closed_connection(
     with capture_logs() as logs:
         async with serving(echo) as served:
             client = served.connect()
-            for portion in [b"".join(portions)] if in_one else portions:
+            if in_one:
+                portions = [b"".join(portions)]
+            for portion in portions:
                 client.send(portion)
                 await asyncio.sleep(0)
             if half_closes:
@@ -523,5 +566,5 @@ async def test_any_bytes_end_in_responses_or_a_closed_connection(
             await asyncio.sleep(2 * READ_SECONDS + IDLE_SECONDS + LINGER_SECONDS)
             sent_back += client.take()
             assert client.lost
-    assert {status for status, _ in responses_in(sent_back)} <= {200, 400, 404, 405, 411, 413, 431}
-    assert [each["event"] for each in logs] == ["listening"]
+    assert set(statuses_in(sent_back)) <= {200, 400, 404, 405, 411, 413, 431}
+    assert [log["event"] for log in logs] == ["listening"]

@@ -29,56 +29,66 @@ def test_addresses_have_the_notation_of_go(text: str, address: BindAddress | Non
     "text", ["8080", "host", ":http", ":65536", ":-1", "a:b", "::1:80", "[::1:80", "::1]:80"]
 )
 def test_the_error_of_a_malformed_address_has_the_notation(text: str) -> None:
-    with pytest.raises(
-        ValueError, match=rf"'{re.escape(text)}' is not an address .* write :8080, 127"
-    ):
+    message = rf"'{re.escape(text)}' is not an address .* write :8080, 127"
+    with pytest.raises(ValueError, match=message):
         BindAddress.parse(text)
 
 
+def bind(host: str, port: int = 0) -> socket.socket:
+    return listen(BindAddress(host, port), flag="--metrics-addr")
+
+
+def port_of(bound: socket.socket) -> int:
+    port: int = bound.getsockname()[1]
+    return port
+
+
+def error_of(host: str, port: int = 0) -> str:
+    """Why it is not possible to listen there."""
+    with pytest.raises(BindError) as raised:
+        bind(host, port)
+    return str(raised.value)
+
+
 def test_an_empty_host_listens_on_ipv4_and_ipv6() -> None:
-    with listen(BindAddress("", 0), flag="--addr") as both:
-        port = both.getsockname()[1]
-        for host in ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
-            socket.create_connection((host, port), timeout=1).close()
+    hosts = ["127.0.0.1"]
+    if socket.has_dualstack_ipv6():
+        hosts.append("::1")
+    with bind("") as both:
+        for host in hosts:
+            socket.create_connection((host, port_of(both)), timeout=1).close()
 
 
 def test_a_host_listens_on_this_address_only() -> None:
-    with listen(BindAddress("127.0.0.1", 0), flag="--addr") as one:
-        port = one.getsockname()[1]
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.2", port), timeout=1)
+    with bind("127.0.0.1") as one, pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port_of(one)), timeout=1)
 
 
 def test_the_error_of_a_port_in_use_has_flag_and_remedy() -> None:
-    with listen(BindAddress("127.0.0.1", 0), flag="--addr") as taken:
-        address = BindAddress("127.0.0.1", taken.getsockname()[1])
-        with pytest.raises(BindError) as raised:
-            listen(address, flag="--metrics-addr")
+    with bind("127.0.0.1") as taken:
+        port = port_of(taken)
+        error = error_of("127.0.0.1", port)
 
-    assert str(raised.value) == (
-        f"--metrics-addr={address}: Address already in use; set another address with --metrics-addr"
+    assert error == (
+        f"--metrics-addr=127.0.0.1:{port}: Address already in use; "
+        "set another address with --metrics-addr"
     )
 
 
 def test_the_error_for_the_port_of_kruises_daemon_names_it() -> None:
-    address = BindAddress("127.0.0.3", 10221)
-    with (
-        listen(address, flag="--addr"),
-        pytest.raises(BindError, match="stop OpenKruise's daemon, which uses this port too"),
-    ):
-        listen(address, flag="--addr")
+    with bind("127.0.0.3", 10221):
+        error = error_of("127.0.0.3", 10221)
+
+    assert "stop OpenKruise's daemon, which uses this port too" in error
 
 
 @pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example", "\udcff"])
 def test_host_that_is_no_name_is_a_bind_error(host: str) -> None:
-    with pytest.raises(BindError) as raised:
-        listen(BindAddress(host, 80), flag="--metrics-addr")
-
-    assert str(raised.value) == (
-        f"--metrics-addr={host}:80: the host is not a valid name; set another address with --metrics-addr"
+    assert error_of(host, 80) == (
+        f"--metrics-addr={host}:80: the host is not a valid name; "
+        "set another address with --metrics-addr"
     )
 
 
 def test_the_error_of_a_foreign_address_has_the_reason() -> None:
-    with pytest.raises(BindError, match="Cannot assign requested address"):
-        listen(BindAddress("192.0.2.1", 0), flag="--addr")
+    assert "Cannot assign requested address" in error_of("192.0.2.1")

@@ -20,16 +20,14 @@ def handshake(server: ssl.SSLContext, authority: bytes, name: str = "localhost")
     """
     to_server = ssl.MemoryBIO()
     to_client = ssl.MemoryBIO()
-    client = ssl.create_default_context(cadata=authority.decode())
-    sides = (
-        client.wrap_bio(to_client, to_server, server_hostname=name),
-        server.wrap_bio(to_server, to_client, server_side=True),
-    )
+    context = ssl.create_default_context(cadata=authority.decode())
+    client = context.wrap_bio(to_client, to_server, server_hostname=name)
+    accepted = server.wrap_bio(to_server, to_client, server_side=True)
     for _ in range(3):
-        for side in sides:
+        for side in (client, accepted):
             with suppress(ssl.SSLWantReadError):
                 side.do_handshake()
-    assert sides[0].version()
+    assert client.version()
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
@@ -51,9 +49,10 @@ def test_a_certificate_is_for_a_server_and_signs_no_other() -> None:
 
 def test_the_program_prints_a_certificate_that_a_server_can_load() -> None:
     command = [sys.executable, "-m", "kruise_probe.serving.certificates"]
+    printed = subprocess.check_output(command, timeout=30)
     tls = ServerTls()
 
-    assert tls.load(subprocess.run(command, capture_output=True, timeout=30, check=True).stdout)
+    assert tls.load(printed)
     assert tls.loaded.is_set()
 
 

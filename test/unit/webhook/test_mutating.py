@@ -1,7 +1,7 @@
 """Annotations of a new pod, for a provider that runs the probes."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from support.cases import cases
@@ -17,57 +17,93 @@ EXEC = {"exec": {"command": ["x"]}}
 
 
 def probe(name: str = "p", condition: str = "c/p", **more: Any) -> Json:
-    named = {"name": name, "containerName": "main", "probe": EXEC}
-    return {**named, **({"podConditionType": condition} if condition else {}), **more}
-
-
-def marker(name: str, *probes: Json, born: int = 0, **more: Any) -> PodProbeMarker:
-    selector = more.pop("selector", {"matchLabels": {"app": "a"}})
-    created = f"2026-01-01T00:00:{born:02}Z"
-    document = {
-        "metadata": {"name": name, "creationTimestamp": created, **more},
-        "spec": {"selector": selector, "probes": list(probes)},
+    wire = {
+        "name": name,
+        "containerName": "main",
+        "probe": EXEC,
+        **more,
     }
-    return msgspec.convert(document, PodProbeMarker)
+    if condition:
+        wire["podConditionType"] = condition
+    return wire
+
+
+def marker(
+    name: str,
+    *probes: Json,
+    second: int = 0,
+    selector: Json | None = None,
+    **metadata: Any,
+) -> PodProbeMarker:
+    """A marker that was created in this second."""
+    metadata |= {"name": name, "creationTimestamp": f"2026-01-01T00:00:{second:02}Z"}
+    spec = {"selector": selector or {"matchLabels": {"app": "a"}}, "probes": probes}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, PodProbeMarker)
 
 
 ONE = marker("m", probe())
 
 
 def pod(**metadata: Any) -> AdmissionRequest:
-    sidecar = {"name": "side", "restartPolicy": "Always"}
-    containers = {"containers": [{"name": "main"}], "initContainers": [sidecar, {"name": "once"}]}
-    metadata = {"generateName": "web-", "labels": {"app": "a"}, **metadata}
-    raw = msgspec.Raw(json.dumps({"metadata": metadata, "spec": containers}).encode())
-    return AdmissionRequest(uid="u", operation="CREATE", namespace="n", object=raw)
+    wire = {
+        "metadata": {
+            "generateName": "web-",
+            "labels": {"app": "a"},
+            **metadata,
+        },
+        "spec": {
+            "containers": [{"name": "main"}],
+            "initContainers": [{"name": "side", "restartPolicy": "Always"}, {"name": "once"}],
+        },
+    }
+    raw = msgspec.Raw(msgspec.json.encode(wire))
+    return AdmissionRequest(
+        uid="u",
+        operation="CREATE",
+        namespace="n",
+        object=raw,
+    )
 
 
-def annotated(*markers: PodProbeMarker, **annotations: str) -> tuple[list[Json], str, Json]:
-    """Probes and markers that the patch adds, and the other annotations after it."""
+class Annotated(NamedTuple):
+    """Probes and marker names of a patch, and the other annotations after it."""
+
+    probes: list[Json]
+    markers: str = ""
+    others: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+
+def annotated(*markers: PodProbeMarker, **annotations: str) -> Annotated:
     request = pod(annotations=annotations) if annotations else pod()
     found: Json = dict(annotations)
     for step in annotate_pod(request, markers).patch:
-        assert (step["op"], step["path"]) == ("add", "/metadata/annotations")
+        assert step["op"] == "add"
+        assert step["path"] == "/metadata/annotations"
         found = step["value"]
-    return json.loads(found.pop(PROBES, "[]")), found.pop(MARKERS, ""), found
+    probes = json.loads(found.pop(PROBES, "[]"))
+    return Annotated(probes, found.pop(MARKERS, ""), found)
 
 
 def test_a_matching_pod_gets_probes_without_policies_and_marker_names() -> None:
-    policy = [{"state": "Succeeded", "labels": {"x": "y"}}]
+    policy = {"state": "Succeeded", "labels": {"x": "y"}}
     one = probe("one", "c/one")
     two = probe("two", "c/two")
-    found = annotated(
-        marker("z", {**one, "markerPolicy": policy}, born=1), marker("b", two, born=2)
-    )
-    assert found == ([one, two], "b,z", {})
+    older = marker("z", {**one, "markerPolicy": [policy]}, second=1)
+    younger = marker("b", two, second=2)
+    assert annotated(older, younger) == Annotated([one, two], "b,z")
 
 
 def with_handler(**handler: Any) -> Json:
     return probe(probe=handler)
 
 
-LONG = {"exec": {"command": ["x"] * (MAX_COMMAND + 1)}}
-DEFAULTS = {"port": 80, "scheme": "HTTP", "path": "/"}
+def with_headers(*headers: Json) -> Json:
+    return with_handler(httpGet={"port": 80, "httpHeaders": headers})
+
+
+IN_SIDECAR = probe(containerName="side")
+LONG = with_handler(exec={"command": ["x"] * (MAX_COMMAND + 1)})
+DEFAULTS = with_handler(httpGet={"port": 80, "scheme": "HTTP", "path": "/"})
 
 
 @cases(
@@ -77,24 +113,23 @@ DEFAULTS = {"port": 80, "scheme": "HTTP", "path": "/"}
     no_such_container=(probe(containerName="x"), []),
     init_container=(probe(containerName="once"), []),
     breaks_a_rule=(with_handler(tcpSocket={"port": 1, "host": "x"}), []),
-    sidecar=(probe(containerName="side"), [probe(containerName="side")]),
-    number_out_of_range=(probe(probe=LONG), [probe(probe=LONG)]),
+    sidecar=(IN_SIDECAR, [IN_SIDECAR]),
+    number_out_of_range=(LONG, [LONG]),
     timeout_is_clamped=(
-        probe(probe={**EXEC, "timeoutSeconds": 100_000}),
-        [probe(probe={**EXEC, "timeoutSeconds": 3600})],
+        with_handler(**EXEC, timeoutSeconds=100_000),
+        [with_handler(**EXEC, timeoutSeconds=3600)],
     ),
-    http_defaults=(with_handler(httpGet={"port": 80}), [with_handler(httpGet=DEFAULTS)]),
-    no_headers_are_left=(
-        with_handler(httpGet={"port": 80, "httpHeaders": [{"name": "X-Token", "value": "s"}]}),
-        [with_handler(httpGet=DEFAULTS)],
-    ),
+    http_defaults=(with_handler(httpGet={"port": 80}), [DEFAULTS]),
+    no_headers_are_left=(with_headers({"name": "X-Token", "value": "s"}), [DEFAULTS]),
 )
 def test_a_probe_is_written_as_the_daemon_would_run_it_or_not_at_all(
     given: Json, written: list[Json]
 ) -> None:
     other = probe("own", "c/own")
-    assert annotated(marker("m", given, other))[0] == [*written, other]
-    assert annotated(marker("m", given))[:2] == (written, "m" if written else "")
+    assert annotated(marker("m", given, other)).probes == [*written, other]
+    alone = annotated(marker("m", given))
+    assert alone.probes == written
+    assert alone.markers == ("m" if written else "")
 
 
 @cases(
@@ -108,35 +143,56 @@ def test_a_pod_without_probes_is_unchanged(markers: list[PodProbeMarker]) -> Non
 
 
 def test_other_annotations_stay_and_a_forged_one_is_overwritten() -> None:
-    found = annotated(ONE, own="kept", **{PROBES: "forged"})
-    assert found == ([probe()], "m", {"own": "kept"})
+    found = annotated(ONE, **{"own": "kept", PROBES: "forged"})
+    assert found == Annotated([probe()], "m", {"own": "kept"})
 
 
 def test_the_oldest_marker_wins_a_condition_type() -> None:
-    young = marker("a", probe("young"), born=2)
-    old = marker("b", probe("old"), born=1)
-    for markers in ([young, old], [old, young]):
-        assert annotated(*markers) == ([probe("old")], "b", {})
+    young = marker("a", probe("young"), second=2)
+    old = marker("b", probe("old"), second=1)
+    expected = Annotated([probe("old")], "b")
+    assert annotated(young, old) == expected
+    assert annotated(old, young) == expected
+
+
+SECRET = [
+    "Authorization",
+    "Proxy-Authorization",
+    "cookie",
+    "Set-Cookie",
+    "X-Api-Key",
+    "apikey",
+    "X-Auth-AdmissionRequest-User",
+    "X-Amz-Security-Token",
+    "X-CLIENT-SECRET",
+    "X-Passwd",
+    "X-Session-Id",
+]
+PUBLIC = ["Accept", "Host", "User-Agent", "X-Probe", "Content-Type"]
+
+
+@cases("headers is_secret", secret=(SECRET, True), public=(PUBLIC, False))
+def test_headers_that_look_secret_are_omitted(headers: list[str], is_secret: bool) -> None:
+    other = {"name": "X-Other", "value": "a"}
+    for name in headers:
+        header = {"name": name, "value": "s"}
+        (written,) = annotated(marker("m", with_headers(header, other))).probes
+        found = written["probe"]["httpGet"]["httpHeaders"]
+        assert found == ([other] if is_secret else [header, other]), name
 
 
 @cases(
-    "headers secret",
-    secret=(["Authorization", "Proxy-Authorization", "cookie", "Set-Cookie", "X-Api-Key", "apikey",
-             "X-Auth-AdmissionRequest-User", "X-Amz-Security-Token", "X-CLIENT-SECRET", "X-Passwd", "X-Session-Id"], True),
-    public=(["Accept", "Host", "User-Agent", "X-Probe", "Content-Type"], False),
-)  # fmt: skip
-def test_headers_that_look_secret_are_omitted(headers: list[str], secret: bool) -> None:
-    for header in headers:
-        given = [{"name": header, "value": "s"}, {"name": "X-Other", "value": "a"}]
-        http = with_handler(httpGet={"port": 80, "httpHeaders": given})
-        ((written,), _, _) = annotated(marker("m", http))
-        assert written["probe"]["httpGet"]["httpHeaders"] == given[secret:], header
-
-
-@cases("name", a_blank="X Y", empty="", another_header="X\r\nEvil: 1")
+    "name",
+    a_blank="X Y",
+    empty="",
+    another_header="X\r\nEvil: 1",
+)
 def test_a_provider_gets_no_header_that_http_forbids(name: str) -> None:
-    http = with_handler(httpGet={"port": 80, "httpHeaders": [{"name": name, "value": "a"}]})
-    assert annotated(marker("m", http)) == ([], "", {})
+    http = with_headers({"name": name, "value": "a"})
+    assert annotated(marker("m", http)) == Annotated([])
+
+
+TOO_MANY = {f"k{number}": "v" for number in range(MAX_VALUES)}
 
 
 @cases(
@@ -146,35 +202,52 @@ def test_a_provider_gets_no_header_that_http_forbids(name: str) -> None:
     subresource={"sub_resource": "ephemeralcontainers"},
     undecodable={"object": msgspec.Raw(b'{"spec": 1}')},
     too_many_values={"object": msgspec.Raw(b"[" + b"1," * 40_000 + b"1]")},
-    too_many_values_of_a_pod={
-        "object": pod(annotations={f"k{n}": "v" for n in range(MAX_VALUES)}).object
-    },
+    too_many_values_of_a_pod={"object": pod(annotations=TOO_MANY).object},
 )
 def test_only_a_new_pod_that_can_be_read_is_changed(change: Json) -> None:
     assert annotate_pod(msgspec.structs.replace(pod(), **change), [ONE]) == ALLOWED
 
 
 def test_a_marker_with_an_invalid_selector_selects_nothing_and_hides_no_other() -> None:
-    near = {"matchExpressions": [{"key": "app", "operator": "Near", "values": ["a"]}]}
-    bad = marker("bad", probe("x", "c/x"), selector=near)
-    assert annotated(bad, ONE) == ([probe()], "m", {})
+    near = {
+        "key": "app",
+        "operator": "Near",
+        "values": ["a"],
+    }
+    bad = marker(
+        "bad",
+        probe("x", "c/x"),
+        selector={"matchExpressions": [near]},
+    )
+    assert annotated(bad, ONE) == Annotated([probe()], "m")
 
 
 def test_markers_are_added_while_the_annotations_stay_below_the_limit() -> None:
     """The oldest first; one that does not fit is left out as a whole."""
     long = {"exec": {"command": ["é" * 4096]}}
-    markers = [
-        marker(f"m{age}", *(probe(f"{age}.{n}", f"c/{age}.{n}", probe=long) for n in range(12)), born=age)
-        for age in range(4)
-    ]  # fmt: skip
-    small = marker("small", probe(), born=5)
-    probes, names, _ = annotated(*markers, small, own="x" * 1000)
-    assert (len(probes), names) == (25, "m0,m1,small")
-    assert len(json.dumps(probes, ensure_ascii=False).encode()) + 1000 < 262_144
-    assert annotate_pod(pod(annotations={"own": "x" * 262_000}), [small]).patch == ()
+    markers = []
+    for second in range(4):
+        probes = []
+        for number in range(12):
+            name = f"{second}.{number}"
+            probes.append(probe(name, f"c/{name}", probe=long))
+        large = marker(f"m{second}", *probes, second=second)
+        markers.append(large)
+    small = marker("small", probe(), second=5)
+    found = annotated(*markers, small, own="x" * 1000)
+    assert len(found.probes) == 25
+    assert found.markers == "m0,m1,small"
+    written = json.dumps(found.probes, ensure_ascii=False)
+    assert len(written.encode()) + 1000 < 262_144
+    full = pod(annotations={"own": "x" * 262_000})
+    assert annotate_pod(full, [small]).patch == ()
 
 
 def test_only_the_64_oldest_markers_are_considered() -> None:
-    markers = [marker(f"m{age}", probe(f"p{age}", f"c/{age}"), born=age) for age in range(70)]
-    probes, _, _ = annotated(*reversed(markers))
-    assert [each["name"] for each in probes] == [f"p{age}" for age in range(64)]
+    probes = [probe(f"p{number}", f"c/{number}") for number in range(70)]
+    markers = []
+    for number, only in enumerate(probes):
+        young = marker(f"m{number}", only, second=number)
+        markers.append(young)
+    found = annotated(*reversed(markers))
+    assert found.probes == probes[:64]

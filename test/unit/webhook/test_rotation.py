@@ -1,5 +1,6 @@
 """The rotation of a certificate: API servers trust whatever any replica serves, at every moment."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -17,15 +18,23 @@ from kruise_probe.webhook.cert_rotator import (
 
 NAMES = ["kruise-probe-webhook.kruise-system.svc"]
 START = datetime(2026, 1, 1, tzinfo=UTC)
-TIMES = RotationTimes(timedelta(days=10), timedelta(days=3), timedelta(seconds=60))
+TIMES = RotationTimes(
+    timedelta(days=10),
+    timedelta(days=3),
+    timedelta(seconds=60),
+)
 FIRST = issue_certificate(NAMES, now=START, lifetime=TIMES.lifetime)
 INITIAL = RotationState(FIRST, START)
 
 
-def step(state: RotationState | None, at: timedelta) -> RotationState | None:
-    """The next state; None if no step is due."""
-    following = next_state(state, names=NAMES, now=START + at, times=TIMES)
-    return None if following is state else following
+def step(state: RotationState, at: timedelta, names: Sequence[str] = NAMES) -> RotationState:
+    """The next state, which is `state` itself if no step is due."""
+    return next_state(
+        state,
+        names=names,
+        now=START + at,
+        times=TIMES,
+    )
 
 
 def is_trusted(certificate: bytes, bundle: bytes) -> bool:
@@ -34,35 +43,31 @@ def is_trusted(certificate: bytes, bundle: bytes) -> bool:
 
 
 def test_a_certificate_is_replaced_in_three_settled_steps() -> None:
-    day = timedelta(days=7)
+    def after(seconds: int) -> timedelta:
+        return timedelta(days=7, seconds=seconds)
 
-    assert step(INITIAL, day - timedelta(seconds=1)) is None
-    both = step(INITIAL, day)
-    assert both is not None
+    assert step(INITIAL, after(-1)) is INITIAL
+    both = step(INITIAL, after(0))
     assert both.following is not None
     assert both.current == FIRST
-    assert step(both, day + timedelta(seconds=59)) is None
+    assert step(both, after(59)) is both
 
-    switched = step(both, day + timedelta(seconds=60))
-    assert switched is not None
+    switched = step(both, after(60))
     assert switched.current == both.following
     assert is_trusted(FIRST.certificate, switched.bundle)
-    assert step(switched, day + timedelta(seconds=119)) is None
+    assert step(switched, after(119)) is switched
 
-    alone = step(switched, day + timedelta(seconds=120))
-    assert alone is not None
+    alone = step(switched, after(120))
     assert alone.bundle == switched.current.certificate
-    assert step(alone, day + timedelta(seconds=180)) is None
+    assert step(alone, after(180)) is alone
 
 
 def test_an_expired_or_misnamed_certificate_is_replaced_at_once() -> None:
-    expired = step(INITIAL, TIMES.lifetime)
-    other = next_state(INITIAL, names=["other.svc"], now=START, times=TIMES)
+    replaced = step(INITIAL, TIMES.lifetime)
+    renamed = step(INITIAL, timedelta(), ["other.svc"])
 
-    assert expired is not None
-    assert expired.current != FIRST
-    assert other is not None
-    assert other.current.names == {"other.svc"}
+    assert replaced.current != FIRST
+    assert renamed.current.names == {"other.svc"}
 
 
 @settings(max_examples=20, deadline=None)
@@ -73,12 +78,14 @@ def test_replicas_one_step_apart_trust_each_others_certificates(pauses: list[int
     for pause in pauses:
         at += timedelta(seconds=pause)
         newer = step(state, at)
-        if newer is None:
+        if newer is state:
             continue
-        if state.current.expires_at > START + at:
-            assert is_trusted(state.current.certificate, newer.bundle)
-            assert is_trusted(newer.current.certificate, state.bundle)
-        assert is_trusted(newer.current.certificate, newer.bundle)
+        old = state.current
+        new = newer.current
+        if old.expires_at > START + at:
+            assert is_trusted(old.certificate, newer.bundle)
+            assert is_trusted(new.certificate, state.bundle)
+        assert is_trusted(new.certificate, newer.bundle)
         state = newer
 
 
@@ -86,9 +93,12 @@ def test_an_empty_or_malformed_secret_is_ignored() -> None:
     no_certificate = INITIAL._replace(current=FIRST._replace(certificate=b"AAAA"))
     no_key = INITIAL._replace(following=FIRST._replace(key=FIRST.certificate))
 
-    assert from_data(None) is None
-    assert from_data({}) is None
-    assert from_data({"state.json": "AAAA"}) is None
-    assert from_data({"state.json": "A"}) is None
-    assert from_data(to_data(no_certificate)) is None
-    assert from_data(to_data(no_key)) is None
+    for data in (
+        None,
+        {},
+        {"state.json": "AAAA"},
+        {"state.json": "A"},
+        to_data(no_certificate),
+        to_data(no_key),
+    ):
+        assert from_data(data) is None

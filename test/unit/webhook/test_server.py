@@ -27,11 +27,15 @@ PROBE = {
     "podConditionType": "a.example/p",
     "probe": {"exec": {"command": ["x"]}},
 }
+SELECTOR = {"matchLabels": {"app": "a"}}
+
+
+def marker_of(spec: Json) -> Json:
+    return {"metadata": {"name": "m", "namespace": "n"}, "spec": spec}
+
+
 MARKER = msgspec.convert(
-    {
-        "metadata": {"name": "m", "namespace": "n"},
-        "spec": {"selector": {"matchLabels": {"app": "a"}}, "probes": [PROBE]},
-    },
+    marker_of({"selector": SELECTOR, "probes": [PROBE]}),
     PodProbeMarker,
 )
 
@@ -54,12 +58,28 @@ class Built:
         return await self.webhook.server._respond(HttpRequest("POST", path, body=body))
 
     async def review(self, path: str, document: Json, **more: str) -> Json:
-        request = {"uid": "u-1", "operation": "CREATE", "object": document, **more}
-        response = await self.post(path, json.dumps({"request": request}).encode())
+        request = {
+            "uid": "u-1",
+            "operation": "CREATE",
+            "object": document,
+            **more,
+        }
+        response = await self.post(
+            path,
+            json.dumps({"request": request}).encode(),
+        )
         assert (response.status, response.content_type) == (200, "application/json")
         found: Json = json.loads(response.body)["response"]
         assert found["uid"] == "u-1"
         return found
+
+    async def review_pod(self, namespace: str = "n") -> Json:
+        return await self.review(MUTATE_PODS, POD, namespace=namespace)
+
+    async def allows(self, spec: Json) -> bool:
+        """Whether the webhook allows a marker with this spec."""
+        response = await self.review(VALIDATE_MARKERS, marker_of(spec))
+        return bool(response["allowed"])
 
 
 @pytest.fixture
@@ -76,26 +96,20 @@ def running(**options: Any) -> Iterator[Built]:
 
 
 async def test_each_path_reviews_its_own_kind(built: Built) -> None:
-    bad = {"metadata": {"name": "m"}, "spec": {**GOOD, "probes": []}}
-
-    assert (await built.review(VALIDATE_MARKERS, {"metadata": {"name": "m"}, "spec": GOOD}))[
-        "allowed"
-    ]
-    assert not (await built.review(VALIDATE_MARKERS, bad))["allowed"]
-    assert "patch" in await built.review(MUTATE_PODS, POD, namespace="n")
+    assert await built.allows(GOOD)
+    assert not await built.allows({**GOOD, "probes": []})
+    assert "patch" in await built.review_pod()
 
 
 async def test_a_pod_gets_the_markers_of_its_own_namespace_only(built: Built) -> None:
-    assert await built.review(MUTATE_PODS, POD, namespace="other") == {
-        "uid": "u-1",
-        "allowed": True,
-    }
+    response = await built.review_pod("other")
+    assert response == {"uid": "u-1", "allowed": True}
 
 
 @pytest.mark.parametrize("serverless", [True, False])
 async def test_pods_are_unchanged_without_the_feature_gate(serverless: bool) -> None:
     for built in running(serverless=serverless):
-        response = await built.review(MUTATE_PODS, POD, namespace="n")
+        response = await built.review_pod()
         assert ("patch" in response) == serverless
 
 
@@ -105,28 +119,27 @@ def test_a_client_ca_that_cannot_be_loaded_stops_the_manager(tmp_path: Path) -> 
 
 
 async def test_an_allowed_label_key_is_allowed() -> None:
-    policy = [
-        {"state": "Succeeded", "labels": {"app.kubernetes.io/x": "y", "kubernetes.io/x": "y"}}
-    ]
-    probes = [{**PROBE, "markerPolicy": policy}]
-    spec = {"selector": {"matchLabels": {"app": "a"}}, "probes": probes}
-    document = {"metadata": {"name": "m"}, "spec": spec}
+    labels = {"app.kubernetes.io/x": "y", "kubernetes.io/x": "y"}
+    probe = {**PROBE, "markerPolicy": [{"state": "Succeeded", "labels": labels}]}
+    spec = {"selector": SELECTOR, "probes": [probe]}
     for allowed in (frozenset[str](), frozenset({"kubernetes.io/x"})):
         for built in running(allowed_labels=allowed):
-            assert (await built.review(VALIDATE_MARKERS, document))["allowed"] == bool(allowed)
+            assert await built.allows(spec) == bool(allowed)
 
 
 async def test_requests_and_their_latency_are_counted(built: Built) -> None:
     name = "controller_runtime_webhook_"
-    for path, code in ((MUTATE_PODS, "200"), (VALIDATE_MARKERS, "400")):
+    cases = {MUTATE_PODS: "200", VALIDATE_MARKERS: "400"}
+    for path, code in cases.items():
         requests = counted(f"{name}requests_total", webhook=path, code=code)
         observed = counted(f"{name}latency_seconds_count", webhook=path)
         seconds = counted(f"{name}latency_seconds_sum", webhook=path)
         if code == "200":
-            await built.review(path, POD, namespace="n")
+            await built.review_pod()
         else:
             assert (await built.post(path, b"{}")).status == 400
-        assert (requests(), observed()) == (1, 1)
+        assert requests() == 1
+        assert observed() == 1
         assert 0 <= seconds() < 60
 
 
@@ -148,5 +161,6 @@ def test_not_ready_before_there_is_a_certificate(built: Built) -> None:
 def test_the_server_has_room_for_the_requests_of_an_api_server() -> None:
     """An API server closes an idle connection after 90 s and sends up to 3 MiB; bodies use at most 12 MiB together."""
     assert 90 < LIMITS.idle_seconds <= 180
-    assert (LIMITS.max_body_bytes, LIMITS.all_bodies_bytes) == (3_145_728, 12_582_912)
+    assert LIMITS.max_body_bytes == 3_145_728
+    assert LIMITS.all_bodies_bytes == 12_582_912
     assert LIMITS.max_connections == 512

@@ -17,6 +17,8 @@ from kruise_probe.daemon.cri.runtime import RuntimeFailure, RuntimeUnavailable
 
 pytestmark = pytest.mark.sockets
 
+NOT_FOUND = "no container runtime has been found yet"
+
 
 class Sockets:
     """Socket files and the runtimes behind them."""
@@ -47,7 +49,7 @@ async def sockets() -> AsyncIterator[Sockets]:
 
 
 def runtime_of(sockets: Sockets, *names: str) -> NodeRuntime:
-    return NodeRuntime(list(map(sockets.endpoint, names)))
+    return NodeRuntime([sockets.endpoint(name) for name in names])
 
 
 @cases(
@@ -63,7 +65,8 @@ async def test_the_runtime_with_pods_is_used(
     for name, count in pods.items():
         await sockets.add(name, pods=count)
     async with runtime_of(sockets, "a", "b") as runtime:
-        assert len(await runtime.list_containers()) == pods[used]
+        containers = await runtime.list_containers()
+        assert len(containers) == pods[used]
         assert runtime.endpoint == sockets.endpoint(used)
 
 
@@ -80,11 +83,11 @@ async def test_a_runtime_that_comes_later_or_moves_is_found_then(sockets: Socket
     async with runtime_of(sockets, "a", "b") as runtime:
         with pytest.raises(RuntimeUnavailable, match="name the right one with --cri-endpoint"):
             await runtime.list_containers()
-        with pytest.raises(RuntimeUnavailable, match="no container runtime has been found yet"):
+        with pytest.raises(RuntimeUnavailable, match=NOT_FOUND):
             await runtime.version()
         await sockets.add("a")
         assert len(await runtime.list_containers()) == 1
-        assert (await runtime.version()) == "scripted 1.0"
+        assert await runtime.version() == "scripted 1.0"
 
         sockets.path("a").unlink()
         with pytest.raises(RuntimeUnavailable):
@@ -94,7 +97,7 @@ async def test_a_runtime_that_comes_later_or_moves_is_found_then(sockets: Socket
         assert len(await runtime.list_containers()) == 2
         assert runtime.endpoint == sockets.endpoint("b")
     assert runtime.endpoint == ""
-    with pytest.raises(RuntimeUnavailable, match="no container runtime has been found yet"):
+    with pytest.raises(RuntimeUnavailable, match=NOT_FOUND):
         await runtime.version()
 
 
@@ -110,7 +113,8 @@ async def test_a_runtime_without_pods_is_left_when_another_one_has_pods(sockets:
 async def test_endpoint_that_does_not_respond_is_named_once_with_the_reason(
     sockets: Sockets,
 ) -> None:
-    (await sockets.add("a")).failures["Version"] = RuntimeUnavailable("connection refused")
+    scripted = await sockets.add("a")
+    scripted.failures["Version"] = RuntimeUnavailable("connection refused")
     async with runtime_of(sockets, "a") as runtime:
         with pytest.raises(RuntimeUnavailable) as raised:
             await runtime.list_containers()
@@ -132,15 +136,22 @@ async def test_the_paths_without_a_socket_are_reported(
     async with runtime_of(sockets, *names) as runtime:
         with pytest.raises(RuntimeUnavailable) as raised:
             await runtime.list_containers()
-    assert where.format(*map(sockets.endpoint, names)) in str(raised.value)
+    endpoints = [sockets.endpoint(name) for name in names]
+    assert where.format(*endpoints) in str(raised.value)
+
+
+KNOWN_SOCKETS = [
+    "k3s/containerd/containerd.sock",
+    "cri-dockerd.sock",
+    "crio/crio.sock",
+    "dockershim.sock",
+    "containerd/containerd.sock",
+]
 
 
 @pytest.mark.parametrize("folder", ["/run", "/hostvarrun", "/host/run"])
 def test_known_paths_are_searched_and_containerds_last(folder: str) -> None:
-    order = [KNOWN_ENDPOINTS.index(f"unix://{folder}/{name}") for name in (
-        "k3s/containerd/containerd.sock", "cri-dockerd.sock", "crio/crio.sock", "dockershim.sock",
-        "containerd/containerd.sock",
-    )]  # fmt: skip
+    order = [KNOWN_ENDPOINTS.index(f"unix://{folder}/{name}") for name in KNOWN_SOCKETS]
 
     assert order == sorted(order)
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from support.background import background
 from support.cases import cases
 from support.fake_runtime import Script, ScriptedRuntime, exit_with, hang, refuse, served, succeed
 from support.patience import PATIENCE_SECONDS
+from support.scripted_node import loop_time
 
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.cri.containers import ContainerWatcher
@@ -42,6 +44,13 @@ def socket() -> Iterator[Path]:
         yield Path(folder) / "cri.sock"
 
 
+@asynccontextmanager
+async def connected(runtime: ScriptedRuntime, socket: Path) -> AsyncIterator[GrpcRuntime]:
+    """A client of a scripted runtime that listens at the socket."""
+    async with served(runtime, socket) as endpoint, GrpcRuntime(endpoint) as client:
+        yield client
+
+
 async def until(condition: str, *, holds: Callable[[], object]) -> None:
     async def look() -> bool:
         return bool(holds())
@@ -50,7 +59,11 @@ async def until(condition: str, *, holds: Callable[[], object]) -> None:
 
 
 async def output_of(
-    script: Script, socket: Path, *, timeout: float = 5, version: RuntimeFailure | None = None
+    script: Script,
+    socket: Path,
+    *,
+    timeout: float = 5,
+    version: RuntimeFailure | None = None,
 ) -> ExecResult:
     """Run a command that acts as `script`, in a runtime whose version request fails with `version`."""
     scripted = ScriptedRuntime()
@@ -58,42 +71,69 @@ async def output_of(
     scripted.on_exec("check", script=script)
     if version is not None:
         scripted.failures["Version"] = version
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+    async with connected(scripted, socket) as runtime:
         return await runtime.exec_sync(container.id, ["check"], timeout_seconds=timeout)
 
 
-FAILURES = {
-    "exec-no-such-program": ("exec", ExecImpossible("OCI runtime exec failed: no such file"), ExecImpossible),
-    "exec-exited": ("exec", ContainerNotRunning("container is in CONTAINER_EXITED state"), ContainerNotRunning),
-    "exec-stopped": ("exec", ContainerNotRunning("cannot exec in a stopped container"), ContainerNotRunning),
-    "exec-no-such-container": ("exec", ContainerNotFound("an error occurred: not found"), ContainerNotFound),
-    "exec-timeout": ("exec", ExecTimeout(1), ExecTimeout),
-    "exec-unavailable": ("exec", RuntimeUnavailable("server is going away"), RuntimeUnavailable),
-    "exec-starting": ("exec", ExecImpossible("server is not initialized yet"), RuntimeUnavailable),
-    "no-response-in-time": ("list", ExecTimeout(5), RuntimeUnavailable),
-    "no-connection": ("list", RuntimeUnavailable("away"), RuntimeUnavailable),
-    "starting": ("list", RuntimeFailure("server is not initialized yet"), RuntimeUnavailable),
-    "no-such-container": ("list", ContainerNotFound("none"), ContainerNotFound),
-    "another-error": ("list", RuntimeFailure("disk is full"), RuntimeFailure),
-}  # fmt: skip
+CALL_FAILURES = {
+    "no-response-in-time": (ExecTimeout(5), RuntimeUnavailable),
+    "no-connection": (RuntimeUnavailable("away"), RuntimeUnavailable),
+    "starting": (RuntimeFailure("server is not initialized yet"), RuntimeUnavailable),
+    "no-such-container": (ContainerNotFound("none"), ContainerNotFound),
+    "another-error": (RuntimeFailure("disk is full"), RuntimeFailure),
+}
 
 
-@cases("call failure kind", **FAILURES)
+@cases("failure kind", **CALL_FAILURES)
 async def test_failures_of_calls_are_distinguished(
-    socket: Path, call: str, failure: RuntimeFailure, kind: type[RuntimeFailure]
+    socket: Path, failure: RuntimeFailure, kind: type[RuntimeFailure]
 ) -> None:
-    scripted = ScriptedRuntime()
-    container = scripted.start()
-    scripted.on_exec("check", script=refuse(failure))
-    if call == "list":
-        scripted.failures["ListContainers"] = failure
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        calls: dict[str, Callable[[], Awaitable[object]]] = {
-            "exec": lambda: runtime.exec_sync(container.id, ["check"], timeout_seconds=5),
-            "list": runtime.list_containers,
-        }
+    scripted = ScriptedRuntime(failures={"ListContainers": failure})
+    async with connected(scripted, socket) as runtime:
         with pytest.raises(RuntimeFailure) as caught:
-            await calls[call]()
+            await runtime.list_containers()
+
+    assert type(caught.value) is kind
+
+
+EXEC_FAILURES = {
+    "no-such-program": (
+        ExecImpossible("OCI runtime exec failed: no such file"),
+        ExecImpossible,
+    ),
+    "exited": (
+        ContainerNotRunning("container is in CONTAINER_EXITED state"),
+        ContainerNotRunning,
+    ),
+    "stopped": (
+        ContainerNotRunning("cannot exec in a stopped container"),
+        ContainerNotRunning,
+    ),
+    "no-such-container": (
+        ContainerNotFound("an error occurred: not found"),
+        ContainerNotFound,
+    ),
+    "timeout": (
+        ExecTimeout(1),
+        ExecTimeout,
+    ),
+    "unavailable": (
+        RuntimeUnavailable("server is going away"),
+        RuntimeUnavailable,
+    ),
+    "starting": (
+        ExecImpossible("server is not initialized yet"),
+        RuntimeUnavailable,
+    ),
+}
+
+
+@cases("failure kind", **EXEC_FAILURES)
+async def test_failures_of_commands_are_distinguished(
+    socket: Path, failure: RuntimeFailure, kind: type[RuntimeFailure]
+) -> None:
+    with pytest.raises(RuntimeFailure) as caught:
+        await output_of(refuse(failure), socket)
 
     assert type(caught.value) is kind
 
@@ -108,13 +148,17 @@ async def test_e7_an_output_above_the_limit_is_no_result(
     socket: Path, stdout: int, stderr: int
 ) -> None:
     with pytest.raises(ExecOutputTooLarge, match="printed more than 1048576 bytes; print less"):
-        await output_of(succeed(b"x" * stdout, b"y" * stderr), socket)
+        await output_of(
+            succeed(b"x" * stdout, b"y" * stderr),
+            socket,
+        )
 
 
 async def test_e7_an_output_at_the_limit_is_read(socket: Path) -> None:
-    result = await output_of(exit_with(3, b"x" * (MAX_EXEC_RESPONSE_BYTES - 100)), socket)
+    stdout = b"x" * (MAX_EXEC_RESPONSE_BYTES - 100)
+    result = await output_of(exit_with(3, stdout), socket)
 
-    assert (result.exit_code, len(result.stdout)) == (3, MAX_EXEC_RESPONSE_BYTES - 100)
+    assert result == ExecResult(3, stdout, b"")
 
 
 async def test_a_list_of_a_large_node_fits(socket: Path) -> None:
@@ -122,8 +166,8 @@ async def test_a_list_of_a_large_node_fits(socket: Path) -> None:
     scripted = ScriptedRuntime()
     for pod in range(500):
         for number in range(4):
-            _ = scripted.start(f"uid-{pod}", f"c{number}" + "x" * 1000)
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+            scripted.start(f"uid-{pod}", f"c{number}" + "x" * 1000)
+    async with connected(scripted, socket) as runtime:
         assert len(await runtime.list_containers()) == 2000
 
 
@@ -131,20 +175,24 @@ async def test_a_list_above_16_mib_is_refused(socket: Path) -> None:
     """As in kubelet. It would be several times as large in memory."""
     scripted = ScriptedRuntime()
     for number in range(17):
-        _ = scripted.start(f"uid-{number}", "x" * (1 << 20))
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        scripted.start(f"uid-{number}", "x" * (1 << 20))
+    async with connected(scripted, socket) as runtime:
         with pytest.raises(RuntimeFailure, match="larger than max"):
             await runtime.list_containers()
 
 
 async def test_exec_impossible_has_a_stable_message(socket: Path) -> None:
     """containerd names each run by chance; as part of the message that would be a change at every period."""
-    told = 'failed to exec in container: failed to start exec{}: OCI runtime exec failed: exec: "x": no such file'
-    failure = ExecImpossible(told.format(f' "{"0123456789abcdef" * 4}"'))
+    message = (
+        "failed to exec in container: failed to start exec{}: "
+        'OCI runtime exec failed: exec: "x": no such file'
+    )
+    id = "0123456789abcdef" * 4
+    failure = ExecImpossible(message.format(f' "{id}"'))
     with pytest.raises(ExecImpossible) as caught:
         await output_of(refuse(failure), socket)
 
-    assert str(caught.value) == told.format("")
+    assert str(caught.value) == message.format("")
 
 
 @cases(
@@ -171,14 +219,13 @@ async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(
                 self.in_flight -= 1
 
     scripted = Deaf()
-    loop = asyncio.get_running_loop()
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+    async with connected(scripted, socket) as runtime:
         _ = await runtime.version()
         scripted.hangs = hangs
-        started_at = loop.time()
+        started_at = loop_time()
         with pytest.raises(kind):
             await runtime.exec_sync("container-0", ["check"], timeout_seconds=1)
-        assert 1.4 < loop.time() - started_at < PATIENCE_SECONDS
+        assert 1.4 < loop_time() - started_at < PATIENCE_SECONDS
         await until("the stream is cancelled", holds=lambda: not scripted.in_flight)
 
 
@@ -201,7 +248,7 @@ async def test_timeout_is_that_of_the_command_only_if_the_runtime_responds(
 async def test_a_container_that_has_not_started_has_no_start(socket: Path) -> None:
     scripted = ScriptedRuntime()
     container = scripted.start(state=ContainerState.CREATED)
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+    async with connected(scripted, socket) as runtime:
         assert (await runtime.container_status(container.id)).started_at is None
 
 
@@ -211,16 +258,14 @@ async def test_a_container_without_labels_of_kubelet_has_the_name_of_its_metadat
     async def send(*_: object) -> object:
         metadata = pb.ContainerMetadata(name="registry")
         labels = {"io.kubernetes.container.name": "main", "io.kubernetes.pod.uid": "uid-1"}
-        return pb.ListContainersResponse(
-            containers=[
-                pb.Container(id="c1", metadata=metadata),
-                pb.Container(id="c2", metadata=metadata, labels=labels),
-            ]
-        )
+        foreign = pb.Container(id="c1", metadata=metadata)
+        kubelets = pb.Container(id="c2", metadata=metadata, labels=labels)
+        return pb.ListContainersResponse(containers=[foreign, kubelets])
 
     monkeypatch.setattr(GrpcRuntime, "_send", send)
-    found = await GrpcRuntime("/run/x.sock").list_containers()
-    assert [(each.name, each.pod_uid) for each in found] == [("registry", ""), ("main", "uid-1")]
+    foreign, kubelets = await GrpcRuntime("/run/x.sock").list_containers()
+    assert (foreign.name, foreign.pod_uid) == ("registry", "")
+    assert (kubelets.name, kubelets.pod_uid) == ("main", "uid-1")
 
 
 async def test_calls_end_after_five_seconds_and_a_command_within_a_second_of_its_timeout(
@@ -229,7 +274,13 @@ async def test_calls_end_after_five_seconds_and_a_command_within_a_second_of_its
     """With the version request that follows a timeout."""
     timeouts: dict[str, float] = {}
 
-    async def send(_: object, name: str, request: Any, __: object, timeout: float) -> object:
+    async def send(
+        _: object,
+        name: str,
+        request: Any,
+        __: object,
+        timeout: float,
+    ) -> object:
         assert name != "ExecSync" or request.timeout == 3
         timeouts[name] = timeout
         raise RuntimeFailure(name)
@@ -251,7 +302,11 @@ async def test_calls_end_after_five_seconds_and_a_command_within_a_second_of_its
 
 async def test_cri_o_timeout_response_is_a_timeout(socket: Path) -> None:
     with pytest.raises(ExecTimeout, match="command timed out after 2s"):
-        await output_of(exit_with(-1, b"", b"command timed out"), socket, timeout=2)
+        await output_of(
+            exit_with(-1, b"", b"command timed out"),
+            socket,
+            timeout=2,
+        )
     result = await output_of(exit_with(1, b"", b"command timed out"), socket, timeout=2)
 
     assert result.exit_code == 1
@@ -263,8 +318,8 @@ async def test_the_watcher_waits_for_a_runtime_and_survives_two_restarts(socket:
     async with NodeRuntime([f"unix://{socket}"]) as runtime:
         watcher = ContainerWatcher(runtime)
         async with background(watcher.run()):
-            _ = watcher.subscribe("uid-1", "main", lambda: None)
-            await until("it is told why", holds=lambda: "there is no socket" in watcher.problem)
+            watcher.subscribe("uid-1", "main", lambda: None)
+            await until("it reports why", holds=lambda: "there is no socket" in watcher.problem)
             for _ in range(3):
                 async with served(scripted, socket):
                     await until("it is there", holds=lambda: watcher.available)
@@ -300,14 +355,15 @@ async def test_statuses_continue_after_a_switch_of_the_endpoint() -> None:
     """The connection to the first runtime is closed below a status call."""
     first = HangingStatus()
     second = ScriptedRuntime()
-    for each in (first, second):
-        each.start()
+    first.start()
+    second.start()
     with tempfile.TemporaryDirectory(prefix="cri-") as folder:
         old = Path(folder) / "old.sock"
         new = Path(folder) / "new.sock"
-        async with served(second, new), NodeRuntime([f"unix://{old}", f"unix://{new}"]) as runtime:
+        endpoints = [f"unix://{old}", f"unix://{new}"]
+        async with served(second, new), NodeRuntime(endpoints) as runtime:
             watcher = ContainerWatcher(runtime)
-            _ = watcher.subscribe("uid-1", "main", lambda: None)
+            watcher.subscribe("uid-1", "main", lambda: None)
             async with served(first, old), background(watcher.run()):
                 await until("its status is requested", holds=lambda: first.calls["ContainerStatus"])
                 old.unlink()
@@ -318,10 +374,10 @@ async def test_scripted_runtime_is_read_back(socket: Path) -> None:
     scripted = ScriptedRuntime()
     container = scripted.start("uid-1", "main", attempt=3, ip="10.0.0.7")
     scripted.start("uid-2", "main", host_network=True)
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+    async with connected(scripted, socket) as runtime:
         assert await runtime.version() == await scripted.version()
         assert await runtime.list_containers() == await scripted.list_containers()
-        status = await runtime.container_status(container.id)
-        assert status == await scripted.container_status(container.id)
-        sandboxes = {id: await runtime.sandbox_status(id) for id in scripted.sandboxes}
-        assert sandboxes == scripted.sandboxes
+        status = await scripted.container_status(container.id)
+        assert await runtime.container_status(container.id) == status
+        for id, sandbox in scripted.sandboxes.items():
+            assert await runtime.sandbox_status(id) == sandbox

@@ -20,8 +20,9 @@ async def attempt_with(script: Script, *, timeout: int | None = None) -> ProbeRe
     runtime = ScriptedRuntime()
     container = runtime.start()
     runtime.on_exec("check", "it", script=script)
-    probe = Probe(exec=ExecAction(command=("check", "it")), timeout_seconds=timeout)
-    prober = prober_for(entry_of(probe), commands=runtime, user_agent="x")
+    action = ExecAction(command=("check", "it"))
+    entry = entry_of(Probe(exec=action, timeout_seconds=timeout))
+    prober = prober_for(entry, commands=runtime, user_agent="x")
     return await prober.run(Target("", container.id))
 
 
@@ -44,7 +45,10 @@ async def test_message_is_what_the_command_printed(script: Script, result: Probe
     zero=(0, 1, "1s"),
 )
 async def test_command_that_hangs_fails_at_its_timeout(
-    looptime: float, timeout: int | None, effective: int, text: str
+    looptime: float,
+    timeout: int | None,
+    effective: int,
+    text: str,
 ) -> None:
     result = await attempt_with(hang(), timeout=timeout)
 

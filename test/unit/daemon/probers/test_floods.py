@@ -5,17 +5,17 @@ On code without a budget the loop reads for as long as bytes are waiting, and th
 
 import asyncio
 import itertools
-import os
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.cases import cases
 from support.flood_servers import SETTINGS, flooding, frame, tls_certificates
 from support.leaks import freed_at_once
+from support.scripted_node import loop_time
 from support.scripted_server import answering, self_signed, serving
 
 from kruise_probe.api.probe import GRPCAction, HTTPGetAction
@@ -23,7 +23,7 @@ from kruise_probe.daemon.places import SOCKETS, Places, Tenant
 from kruise_probe.daemon.probers.dialing import Connection
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.http import HttpProber
-from kruise_probe.daemon.probers.prober import ProbeResult, Target
+from kruise_probe.daemon.probers.prober import Prober, Target
 from kruise_probe.daemon.probers.tls import TlsConnection
 from kruise_probe.daemon.threads import Threads
 from kruise_probe.wire.responses import ResponseParser
@@ -31,23 +31,25 @@ from kruise_probe.wire.responses import ResponseParser
 TIMEOUT_SECONDS = 5.0
 TEST_DATA = Path(__file__).parents[3] / "data"
 LOCAL = Target("127.0.0.1", "")
+EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 pytestmark = [pytest.mark.sockets, pytest.mark.timeout(120)]
 
 
-async def grpc(
-    port: int, mode: str | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS
-) -> ProbeResult:
+def grpc_prober(port: int, mode: str | None = None, seconds: float = TIMEOUT_SECONDS) -> Prober:
     action = GRPCAction(port=port, mode=mode)
-    prober = GrpcProber(action, timeout_seconds=timeout_seconds, user_agent="x")
-    return await prober.run(LOCAL)
+    return GrpcProber(action, timeout_seconds=seconds, user_agent="x")
 
 
-async def http(
-    port: int, scheme: str = "HTTP", *, timeout_seconds: float = TIMEOUT_SECONDS
-) -> ProbeResult:
-    action = HTTPGetAction(port=port, path="/", scheme=scheme)
-    prober = HttpProber(action, timeout_seconds=timeout_seconds, user_agent="x")
-    return await prober.run(LOCAL)
+def http_prober(port: int, scheme: str = "HTTP", seconds: float = TIMEOUT_SECONDS) -> Prober:
+    action = HTTPGetAction(port=port, scheme=scheme)
+    return HttpProber(action, timeout_seconds=seconds, user_agent="x")
+
+
+async def message_over(context: ssl.SSLContext) -> str:
+    """The message of a probe over TLS, whose server sends an empty response."""
+    with flooding(EMPTY, b"", tls=context) as port:
+        result = await http_prober(port, "HTTPS").run(LOCAL)
+    return result.message
 
 
 async def test_e1_session_tickets_without_end_fail_before_the_timeout(tmp_path: Path) -> None:
@@ -55,10 +57,9 @@ async def test_e1_session_tickets_without_end_fail_before_the_timeout(tmp_path: 
     context = self_signed(tmp_path)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 100_000
-    with flooding(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"", tls=context) as port:
-        result = await http(port, "HTTPS")
+    message = await message_over(context)
 
-    assert result.message.endswith("probe an endpoint with a smaller response")
+    assert message.endswith("probe an endpoint with a smaller response")
 
 
 async def test_e1_finite_field_diffie_hellman_is_not_offered(tmp_path: Path) -> None:
@@ -66,15 +67,14 @@ async def test_e1_finite_field_diffie_hellman_is_not_offered(tmp_path: Path) -> 
     context = self_signed(tmp_path)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("kDHE:@SECLEVEL=0")
-    parameters = tmp_path / "dh.pem"
-    command = ("openssl", "genpkey", "-genparam", "-algorithm", "DH", "-pkeyopt", "group:ffdhe2048")
-    made = await asyncio.create_subprocess_exec(*command, "-out", os.fspath(parameters))
+    parameters = str(tmp_path / "dh.pem")
+    command = "openssl genpkey -genparam -algorithm DH -pkeyopt group:ffdhe2048 -out"
+    made = await asyncio.create_subprocess_exec(*command.split(), parameters)
     assert await made.wait() == 0
-    context.load_dh_params(os.fspath(parameters))
-    with flooding(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"", tls=context) as port:
-        result = await http(port, "HTTPS")
+    context.load_dh_params(parameters)
+    message = await message_over(context)
 
-    assert result.message.endswith("handshake failure")
+    assert message.endswith("handshake failure")
 
 
 SLOW_KEY = (TEST_DATA / "slow-public-key.der").read_bytes()
@@ -85,9 +85,7 @@ async def test_certificates_that_openssl_decodes_slowly_do_not_hold_up_the_loop(
     places = Places(8, SOCKETS, Threads())
     place = places.request(Tenant("ns", "uid"), long=False)
     with flooding(tls_certificates(SLOW_KEY, SLOW_KEY), b"") as port:
-        prober = HttpProber(
-            HTTPGetAction(port=port, path="/", scheme="HTTPS"), timeout_seconds=20.0, user_agent="x"
-        )
+        prober = http_prober(port, "HTTPS", 20.0)
         thread_began = time.thread_time()
         process_began = time.process_time()
         result = await prober.run(LOCAL, place)
@@ -101,42 +99,41 @@ async def test_certificates_that_openssl_decodes_slowly_do_not_hold_up_the_loop(
 
 async def test_tls_handshake_has_at_most_32_kib() -> None:
     with flooding(tls_certificates(bytes(33_000)), b"") as port:
-        result = await http(port, "HTTPS")
+        result = await http_prober(port, "HTTPS").run(LOCAL)
 
     assert "the server's handshake has more than 32768 bytes" in result.message
 
 
 async def test_http2_frame_is_refused_by_its_declared_length() -> None:
     with flooding(SETTINGS + frame(0, 0, 1, bytes(16_385))[:9], b"") as port:
-        result = await grpc(port)
+        result = await grpc_prober(port).run(LOCAL)
 
     assert result.message.endswith("http2: frame too large")
 
 
 DRIPS = {
-    "https": (http, "HTTPS", b"\x16\x03\x03\x40\x00"),
-    "grpc": (grpc, None, b"\x00\x40\x00\x04\x00"),
-    "grpc-over-tls": (grpc, "TLS", b"\x16\x03\x03\x40\x00"),
-    "http": (http, "HTTP", b"HTTP/1.1 200 OK\r\nA: "),
+    "https": (http_prober, "HTTPS", b"\x16\x03\x03\x40\x00"),
+    "grpc": (grpc_prober, None, b"\x00\x40\x00\x04\x00"),
+    "grpc-over-tls": (grpc_prober, "TLS", b"\x16\x03\x03\x40\x00"),
+    "http": (http_prober, "HTTP", b"HTTP/1.1 200 OK\r\nA: "),
 }
 
 
-@cases("probe how start", **DRIPS)
+@cases("create how start", **DRIPS)
 async def test_e2_slow_responses_end_with_the_timeout_and_leave_nothing(
-    probe: Callable[..., Coroutine[Any, Any, ProbeResult]], how: str | None, start: bytes
+    create: Callable[..., Prober], how: str | None, start: bytes
 ) -> None:
-    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def drip(_: StreamReader, writer: StreamWriter) -> None:
         for byte in itertools.chain(start, itertools.repeat(0x20)):
             writer.write(bytes([byte]))
             await writer.drain()
             await asyncio.sleep(0.02)
 
-    now = asyncio.get_running_loop().time
     async with serving(lambda _: drip) as server:
         with freed_at_once(Connection, TlsConnection, ResponseParser):
-            began = now()
-            result = await probe(server.port, how, timeout_seconds=0.3)
-            took = now() - began
+            began = loop_time()
+            result = await create(server.port, how, 0.3).run(LOCAL)
+            took = loop_time() - began
             # A step of asyncio keeps the CancelledError that it began with.
             await asyncio.sleep(0)
 
@@ -148,7 +145,7 @@ async def test_e2_responses_of_redirects_count_together() -> None:
     field = b"A: " + b"x" * 60_000 + b"\r\n"
     redirect = b"HTTP/1.1 302 Found\r\nLocation: /\r\n" + field + b"\r\n"
     async with serving(answering(redirect)) as server:
-        result = await http(server.port)
+        result = await http_prober(server.port).run(LOCAL)
 
     assert result.message.endswith("probe an endpoint with a smaller response")
     assert len(server.requests) == 5

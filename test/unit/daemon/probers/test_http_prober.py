@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from support.cases import cases
 from support.fake_runtime import ScriptedRuntime
 from support.patience import PATIENCE_SECONDS
 from support.probe_rows import LATE_SECONDS, ROWS, probe_of, server_of, verdict, verdicts
+from support.scripted_node import loop_time
 from support.scripted_server import (
+    Script,
     ScriptedServer,
     answering,
     flooding,
@@ -44,7 +48,14 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 def response(status: int, *headers: str, body: str = "body") -> bytes:
-    lines = (f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body)}", *headers, "", body)
+    start = f"HTTP/1.1 {status} Whatever"
+    lines = (
+        start,
+        f"Content-Length: {len(body)}",
+        *headers,
+        "",
+        body,
+    )
     return "\r\n".join(lines).encode()
 
 
@@ -56,7 +67,12 @@ async def probe(
     scheme: str | None = None,
     headers: tuple[HTTPHeader, ...] = (),
 ) -> ProbeResult:
-    action = HTTPGetAction(port=server.port, path=path, scheme=scheme, http_headers=headers)
+    action = HTTPGetAction(
+        port=server.port,
+        path=path,
+        scheme=scheme,
+        http_headers=headers,
+    )
     prober = HttpProber(action, timeout_seconds=timeout, user_agent="kruise-probe/1")
     return await prober.run(Target(server.host, ""))
 
@@ -70,12 +86,19 @@ async def test_verdicts_and_requests_are_those_of_the_kubelet(name: str) -> None
     expected = VERDICTS[name]
     host = row.get("host", "127.0.0.1")
     async with serving(server_of(row), host=host) as server:
-        entry = entry_of(msgspec.convert(probe_of(row, server), Probe))
-        prober = prober_for(entry, commands=ScriptedRuntime(), user_agent="kube-probe/.")
+        probe = msgspec.convert(probe_of(row, server), Probe)
+        prober = prober_for(
+            entry_of(probe),
+            commands=ScriptedRuntime(),
+            user_agent="kube-probe/.",
+        )
         timeout = row.get("timeout", 30.0)
-        prober._timeout_seconds = 0.5 if timeout == LATE_SECONDS else timeout  # type: ignore[attr-defined]
+        if timeout == LATE_SECONDS:
+            timeout = 0.5
+        prober._timeout_seconds = timeout  # type: ignore[attr-defined]
         ours = await prober.run(Target(host, ""))
-        found = verdict("success" if ours.succeeded else "failure", ours.message, server)
+        result = "success" if ours.succeeded else "failure"
+        found = verdict(result, ours.message, server)
 
     assert found["result"] == row.get("ours", expected["result"])
     assert found["requests"] == expected["requests"]
@@ -88,21 +111,61 @@ def unavailable(body: bytes, length: int | None = None) -> bytes:
     return b"HTTP/1.1 503 X\r\nContent-Length: %d\r\n\r\n%s" % (size, body)
 
 
+LONG_TITLES = ("<title>" * 37)[:256]
 SAID = {
-    "blank-lines-before": (unavailable(b"\r\n \t\n  warm-up \nmore"), ": warm-up more"),
-    "json": (unavailable(b'{\n  "status": "DOWN",\n  "db": "x"\n}'), ': { "status": "DOWN", "db": "x" }'),
-    "xml": (unavailable(b'<?xml version="1.0"?>\n<error>hot</error>'), ': <?xml version="1.0"?> <error>hot</error>'),
-    "title": (unavailable(b"<html>\n<head><title lang=en>503\nService &amp; co</TITLE></head>"), ": 503 Service & co"),
-    "title-without-end": (unavailable(b"<title>hot"), ": <title>hot"),
-    "titles-without-end": (unavailable(b"<title>" * 9000), ": " + ("<title>" * 37)[:256]),
-    "blank-lines-only": (unavailable(b"\n \r\n"), ""),
-    "binary": (unavailable(b"\x00\x07\x1b[1mhot\xff"), ": hot\ufffd"),
-    "control-characters-only": (unavailable(b"\x00\x01"), ""),
-    "line-of-a-short-body": (unavailable(b"hot\nmore", 9), ": hot more"),
-    "short-line": (unavailable(b"ho", 9), ": ho"),
-    "long-line": (unavailable("ä".encode() * 9000), ": " + "ä" * 128),
-    "broken-chunk": (b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhot\n\r\nzz", ": hot"),
-}  # fmt: skip
+    "blank-lines-before": (
+        unavailable(b"\r\n \t\n  warm-up \nmore"),
+        ": warm-up more",
+    ),
+    "json": (
+        unavailable(b'{\n  "status": "DOWN",\n  "db": "x"\n}'),
+        ': { "status": "DOWN", "db": "x" }',
+    ),
+    "xml": (
+        unavailable(b'<?xml version="1.0"?>\n<error>hot</error>'),
+        ': <?xml version="1.0"?> <error>hot</error>',
+    ),
+    "title": (
+        unavailable(b"<html>\n<head><title lang=en>503\nService &amp; co</TITLE></head>"),
+        ": 503 Service & co",
+    ),
+    "title-without-end": (
+        unavailable(b"<title>hot"),
+        ": <title>hot",
+    ),
+    "titles-without-end": (
+        unavailable(b"<title>" * 9000),
+        f": {LONG_TITLES}",
+    ),
+    "blank-lines-only": (
+        unavailable(b"\n \r\n"),
+        "",
+    ),
+    "binary": (
+        unavailable(b"\x00\x07\x1b[1mhot\xff"),
+        ": hot\ufffd",
+    ),
+    "control-characters-only": (
+        unavailable(b"\x00\x01"),
+        "",
+    ),
+    "line-of-a-short-body": (
+        unavailable(b"hot\nmore", 9),
+        ": hot more",
+    ),
+    "short-line": (
+        unavailable(b"ho", 9),
+        ": ho",
+    ),
+    "long-line": (
+        unavailable("ä".encode() * 9000),
+        ": " + "ä" * 128,
+    ),
+    "broken-chunk": (
+        b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhot\n\r\nzz",
+        ": hot",
+    ),
+}
 
 
 @cases("answer shown", **SAID)
@@ -167,34 +230,41 @@ AWAITING = (
 READING = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
 
 
+def slowly(*parts: bytes) -> Any:
+    return answering(*parts, pause_seconds=0.05)
+
+
 SLOW = {
     "no-answer": (silent(), AWAITING),
-    "slow-loris": (answering(*(bytes([byte]) for byte in OK), pause_seconds=0.05), AWAITING),
+    "slow-loris": (slowly(*(bytes([byte]) for byte in OK)), AWAITING),
     "body-without-end": (answering(OK[:-1], stays_open=True), READING),
-    "slow-body": (answering(b"HTTP/1.1 200 OK\r\n\r\n", *([b"x"] * 40), pause_seconds=0.05), READING),
-    "informational-responses-only": (answering(*([b"HTTP/1.1 103 Early\r\n\r\n"] * 40), pause_seconds=0.05), AWAITING),
-}  # fmt: skip
+    "slow-body": (slowly(b"HTTP/1.1 200 OK\r\n\r\n", *[b"x"] * 40), READING),
+    "informational-responses-only": (slowly(*[b"HTTP/1.1 103 Early\r\n\r\n"] * 40), AWAITING),
+}
 
 
 @cases("script message", **SLOW)
 async def test_too_slow_is_failure_in_time(script: Any, message: str) -> None:
-    loop = asyncio.get_running_loop()
     async with serving(script) as server:
-        started_at = loop.time()
+        started_at = loop_time()
         result = await probe(server, timeout=0.4)
 
     assert result == failure(message.format(port=server.port), timed_out=True)
-    assert loop.time() - started_at < PATIENCE_SECONDS
+    assert loop_time() - started_at < PATIENCE_SECONDS
 
 
 async def test_a_redirect_keeps_the_given_host_only_while_it_is_relative() -> None:
     def answer(request: str) -> bytes:
-        locations = ["/x", f"http://127.0.0.1:{server.port}/y"]
-        step = len(server.requests) - 1
-        return OK if step == 2 else response(302, f"Location: {locations[step]}")
+        if len(server.requests) == 1:
+            return response(302, "Location: /x")
+        if len(server.requests) == 2:
+            return response(302, f"Location: http://127.0.0.1:{server.port}/y")
+        return OK
 
+    host = HTTPHeader(name="Host", value="a")
     async with serving(answering(answer)) as server:
-        assert (await probe(server, headers=(HTTPHeader(name="Host", value="a"),))).succeeded
+        result = await probe(server, headers=(host,))
+        assert result.succeeded
         hosts = [request.split("\r\n")[1] for request in server.requests]
 
     assert hosts == ["Host: a", "Host: a", f"Host: 127.0.0.1:{server.port}"]
@@ -240,14 +310,15 @@ async def test_any_certificate_is_good_enough(tmp_path: Path) -> None:
     end_of_the_connection=b"",
 )
 async def test_server_without_tls(answer: bytes) -> None:
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _ = await reader.read(1024)
+    async def script(reader: StreamReader, writer: StreamWriter) -> None:
+        await reader.read(1024)
         writer.write(answer)
 
     async with serving(lambda _: script) as server:
         result = await probe(server, scheme="HTTPS")
 
-    assert (result.succeeded, result.timed_out) == (False, False)
+    assert not result.succeeded
+    assert not result.timed_out
     assert ": tls: " in result.message
 
 
@@ -258,7 +329,7 @@ def test_defaults_of_openssl_stay_and_renegotiation_is_off() -> None:
 
 
 async def test_server_that_resets_before_the_handshake() -> None:
-    async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def script(_: StreamReader, writer: StreamWriter) -> None:
         reset(writer)
 
     async with serving(lambda _: script) as server:
@@ -267,16 +338,23 @@ async def test_server_that_resets_before_the_handshake() -> None:
     assert result.message.endswith(("connection reset by peer", "broken pipe"))
 
 
+def ending(body: bytes, end: Callable[[StreamWriter], None]) -> Script:
+    """Reads one request, sends `body`, and calls `end`."""
+
+    async def script(reader: StreamReader, writer: StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(body)
+        await writer.drain()
+        end(writer)
+
+    return script
+
+
 @pytest.mark.parametrize("body", [b"", b"HTTP/1.1 200 OK\r\n\r\nhalf of the"])
 async def test_server_that_resets_instead_of_an_end(tmp_path: Path, body: bytes) -> None:
     """As kubelet: what a reset cuts off is no complete answer, though only the end of the connection ends it."""
 
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _ = await reader.readuntil(b"\r\n\r\n")
-        writer.write(body)
-        await writer.drain()
-        reset(writer)
-
+    script = ending(body, reset)
     async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
         result = await probe(server, scheme="HTTPS")
 
@@ -286,13 +364,11 @@ async def test_server_that_resets_instead_of_an_end(tmp_path: Path, body: bytes)
 
 @pytest.mark.parametrize("closes", [True, False])
 async def test_end_without_close_notify_is_an_end(tmp_path: Path, closes: bool) -> None:
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _ = await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
-        await writer.drain()
+    def end(writer: StreamWriter) -> None:
         if not closes:
             writer.transport.abort()
 
+    script = ending(b"HTTP/1.1 200 OK\r\n\r\nall of it", end)
     async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
         assert await probe(server, scheme="HTTPS") == success("all of it")
 
@@ -309,8 +385,8 @@ async def test_no_connection_is_remembered_after_its_probe() -> None:
 async def test_a_server_reads_a_plain_end_whatever_of_its_response_was_not_read() -> None:
     ends: list[bytes | str] = []
 
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _ = await reader.readuntil(b"\r\n\r\n")
+    async def script(reader: StreamReader, writer: StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
         writer.write(unavailable(b"hot\n" + b"x" * 9996))
         try:
             ends.append(await reader.read(10))
@@ -318,10 +394,11 @@ async def test_a_server_reads_a_plain_end_whatever_of_its_response_was_not_read(
             ends.append(str(error))
 
     async with serving(lambda _: script) as server:
-        for number in range(20):
+        message = "HTTP probe failed with statuscode: 503: hot " + "x" * 252
+        for ended in range(1, 21):
             result = await probe(server)
-            assert result.message == "HTTP probe failed with statuscode: 503: hot " + "x" * 252
-            await server.until_ended(number + 1)
+            assert result.message == message
+            await server.until_ended(ended)
 
     assert ends == [b""] * 20
 

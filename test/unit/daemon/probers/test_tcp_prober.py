@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import socket
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from support.cases import cases
 from support.patience import PATIENCE_SECONDS
+from support.scripted_node import loop_time
 from support.scripted_server import serving, silent
 from support.sockets import full_backlog, time_waits
 
@@ -20,7 +22,6 @@ from kruise_probe.daemon.probers import TcpProber
 from kruise_probe.daemon.probers.dialing import (
     Connection,
     Intake,
-    OpenSocket,
     ProbeConnectionFailed,
     new_socket,
 )
@@ -29,14 +30,21 @@ from kruise_probe.daemon.probers.prober import CouldNotProbe, Reason, Target, fa
 
 pytestmark = pytest.mark.sockets
 
+POD = Target("127.0.0.1", "")
+
 
 def deadline() -> float:
-    return asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    return loop_time() + PATIENCE_SECONDS
 
 
 async def connected(port: int) -> Connection:
     address = HostPort("127.0.0.1", port)
-    connection = Connection(new_socket(address), address, deadline(), Intake())
+    connection = Connection(
+        new_socket(address),
+        address,
+        deadline(),
+        Intake(),
+    )
     await connection.connect()
     return connection
 
@@ -45,13 +53,19 @@ def prober(port: int | str, timeout: float = 20.0) -> TcpProber:
     return TcpProber(port, timeout_seconds=timeout)
 
 
-def opening(kind: type[socket.socket]) -> OpenSocket:
+def opening(port: int, kind: type[socket.socket]) -> TcpProber:
+    """A prober of this port that opens sockets of this kind."""
+
     def open_socket(_: HostPort) -> socket.socket:
         own = kind()
         own.setblocking(False)
         return own
 
-    return open_socket
+    return TcpProber(port, timeout_seconds=20.0, open_socket=open_socket)
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.fixture
@@ -61,43 +75,48 @@ def full_port() -> Iterator[int]:
 
 
 async def test_no_answer_is_failure_in_time(full_port: int) -> None:
-    loop = asyncio.get_running_loop()
-    started_at = loop.time()
-    result = await prober(full_port, timeout=0.3).run(Target("127.0.0.1", ""))
+    started_at = loop_time()
+    result = await prober(full_port, timeout=0.3).run(POD)
 
     message = f"dial tcp 127.0.0.1:{full_port}: i/o timeout"
     assert result == failure(message, timed_out=True)
-    assert 0.3 <= loop.time() - started_at < PATIENCE_SECONDS
+    assert 0.3 <= loop_time() - started_at < PATIENCE_SECONDS
 
 
 async def test_a_handshake_that_ends_at_once_needs_no_task(full_port: int) -> None:
-    pod = Target("127.0.0.1", "")
     async with serving(silent()) as server:
-        assert prober(server.port).run_now(pod) == success()
+        assert prober(server.port).run_now(POD) == success()
         await server.until_ended(1)
-    refused = prober(1).run_now(pod)
+    refused = prober(1).run_now(POD)
     assert refused is not None
     assert not refused.succeeded
-    before = len(os.listdir("/proc/self/fd"))
-    assert prober(full_port).run_now(pod) is None
-    assert len(os.listdir("/proc/self/fd")) == before
+    before = open_files()
+    assert prober(full_port).run_now(POD) is None
+    assert open_files() == before
 
 
 async def test_cancelled_attempt_leaves_no_socket(full_port: int) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await prober(full_port).run(Target("127.0.0.1", ""))
+            await prober(full_port).run(POD)
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_a_connection_to_itself_is_refused(host: str) -> None:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as own:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as own:
         own.setblocking(False)
         own.bind((host, 0))
-        connection = Connection(own, HostPort(*own.getsockname()[:2]), deadline(), Intake())
+        _, port, *_ = own.getsockname()
+        connection = Connection(
+            own,
+            HostPort(host, port),
+            deadline(),
+            Intake(),
+        )
 
         with pytest.raises(ProbeConnectionFailed, match="connection refused"):
             await connection.connect()
@@ -111,8 +130,7 @@ async def test_a_server_that_resets_at_once_has_accepted() -> None:
             raise OSError(errno.ENOTCONN, "not connected")
 
     async with serving(silent()) as server:
-        tcp = TcpProber(server.port, timeout_seconds=20.0, open_socket=opening(ResetSocket))
-        assert await tcp.run(Target("127.0.0.1", "")) == success()
+        assert await opening(server.port, ResetSocket).run(POD) == success()
         await server.until_ended(1)
 
 
@@ -129,8 +147,7 @@ async def test_connection_that_fails_later_has_its_reason(code: int, text: str) 
         def getsockopt(self, *_: object) -> int:  # type: ignore[override]
             return code
 
-    tcp = TcpProber(80, timeout_seconds=20.0, open_socket=opening(Unreachable))
-    result = await tcp.run(Target("127.0.0.1", ""))
+    result = await opening(80, Unreachable).run(POD)
     assert result == failure(f"dial tcp 127.0.0.1:80: connect: {text}")
 
 
@@ -139,12 +156,16 @@ async def test_connection_that_fails_later_has_its_reason(code: int, text: str) 
 async def test_an_error_of_the_node_is_no_result(
     monkeypatch: pytest.MonkeyPatch, name: str, step: str
 ) -> None:
+    code: int = getattr(errno, name)
+
     def fail(*_: object) -> Any:
-        raise OSError(getattr(errno, name), "")
+        raise OSError(code, "")
 
     class FailingSocket(socket.socket):
         def connect_ex(self, address: Any) -> int:
-            return getattr(errno, name) if step == "connect" else super().connect_ex(address)
+            if step == "connect":
+                return code
+            return super().connect_ex(address)
 
     if step in ("send", "recv"):
         setattr(FailingSocket, step, fail)
@@ -152,7 +173,7 @@ async def test_an_error_of_the_node_is_no_result(
         http = HttpProber(HTTPGetAction(port=server.port), timeout_seconds=20.0, user_agent="x")
         monkeypatch.setattr(socket, "socket", fail if step == "socket" else FailingSocket)
         with pytest.raises(CouldNotProbe) as raised:
-            await http.run(Target("127.0.0.1", ""))
+            await http.run(POD)
         monkeypatch.undo()
 
     assert raised.value.reason == Reason.NODE_RESOURCES
@@ -162,7 +183,7 @@ async def test_more_than_the_kernel_buffers_is_sent() -> None:
     received = 0
     size = 16 << 20
 
-    async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    async def script(reader: StreamReader, _: StreamWriter) -> None:
         nonlocal received
         while received < size and (data := await reader.read(1 << 16)):
             received += len(data)
@@ -179,7 +200,7 @@ async def test_more_than_the_kernel_buffers_is_sent() -> None:
 async def test_thousand_probes_leave_few_sockets_in_time_wait() -> None:
     async with serving(silent()) as server:
         for _ in range(1000):
-            _ = await prober(server.port).run(Target("127.0.0.1", ""))
+            await prober(server.port).run(POD)
             await asyncio.sleep(0)  # the server lives on the same loop
         await server.until_ended(1000)
 
@@ -208,7 +229,7 @@ async def test_b11_no_order_of_the_two_ends_leaves_a_time_wait(how: str) -> None
             if how == "unread-and-both-close":
                 await connection._readable()  # it has come, and nobody wants it
             else:
-                _ = await connection.receive()
+                await connection.receive()
             while how == "server-first" and await connection.receive():
                 pass
             connection.close()
@@ -223,7 +244,8 @@ async def test_the_same_port_on_both_sides_is_no_connection_to_itself() -> None:
         with socket.socket() as own:
             own.setblocking(False)
             own.bind(("127.0.0.8", server.port))  # no other process uses this address
-            connection = Connection(own, HostPort("127.0.0.9", server.port), deadline(), Intake())
+            peer = HostPort("127.0.0.9", server.port)
+            connection = Connection(own, peer, deadline(), Intake())
 
             await connection.connect()
             connection.close()
