@@ -20,6 +20,8 @@ from support.target import JobNamespace, cluster_of
 INSTALLED = os.environ.get("KRUISE_PROBE_E2E_INSTALLED", "")
 """By what: `kustomize` with the webhook, `helm` without it, or not at all."""
 
+CRI_ENDPOINT = os.environ.get("KRUISE_PROBE_CRI_ENDPOINT", "")
+
 collect_ignore = [] if INSTALLED else ["test_install.py"]
 
 
@@ -29,13 +31,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    absent: set[str] = set()
+    if INSTALLED != "kustomize":
+        absent.add("with_webhook")
+    if not CRI_ENDPOINT:
+        absent.add("on_the_node")
+    kept: list[pytest.Item] = []
+    deselected: list[pytest.Item] = []
     for item in items:
         item.add_marker(pytest.mark.timeout(600))
-    absent = [] if INSTALLED == "kustomize" else ["with_webhook"]
-    absent += [] if os.environ.get("KRUISE_PROBE_CRI_ENDPOINT") else ["on_the_node"]
-    others = [each for each in items if any(map(each.get_closest_marker, absent))]
-    items[:] = [each for each in items if each not in others]
-    config.hook.pytest_deselected(items=others)
+        if any(marker.name in absent for marker in item.iter_markers()):
+            deselected.append(item)
+        else:
+            kept.append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=deselected)
 
 
 @pytest.fixture(scope="session")
@@ -61,18 +71,18 @@ def installed(admin: Kubectl) -> None:
 def product(
     admin: Kubectl, node: str, installed: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Path]]:
-    """The manager and this node's daemon, running."""
-    endpoint = os.environ.get("KRUISE_PROBE_CRI_ENDPOINT")
-    if INSTALLED or not endpoint:
+    """The logs of the manager and of this node's daemon, which run here. Empty if they run elsewhere."""
+    if INSTALLED or not CRI_ENDPOINT:
         yield {}
         return
-    with running_product(admin, node, endpoint, tmp_path_factory.mktemp("product")) as running:
-        yield running
+    folder = tmp_path_factory.mktemp("product")
+    with running_product(admin, node, CRI_ENDPOINT, folder) as logs:
+        yield logs
 
 
 @pytest.fixture(scope="module")
 def namespace(admin: Kubectl, product: dict[str, Path]) -> Iterator[Kubectl]:
-    """A namespace of its own per module; whoever fails finds the product's logs in the report."""
+    """A namespace of its own for each module."""
     with admin.new_namespace("e2e") as kubectl:
         yield kubectl
 
@@ -85,7 +95,9 @@ async def job(request: pytest.FixtureRequest) -> AsyncIterator[JobNamespace]:
             yield JobNamespace(playground.api, ns.namespace, ns.exec)
         return
     namespace: Kubectl = request.getfixturevalue("namespace")
+
+    async def run_in_pod(pod: str, script: str) -> str:
+        return await asyncio.to_thread(namespace.exec, pod, script)
+
     async with cluster_of(Path(namespace.kubeconfig)) as api:
-        yield JobNamespace(
-            api, namespace.namespace, lambda *run: asyncio.to_thread(namespace.exec, *run)
-        )
+        yield JobNamespace(api, namespace.namespace, run_in_pod)

@@ -5,7 +5,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import pytest
 from support.hollow import marker_object, probe
@@ -13,6 +13,8 @@ from support.kubectl import Kubectl
 from support.real_node import busybox_pod
 from support.target import status_of
 from support.wire import Json
+
+FORGED = "127.0.0.99"
 
 
 @contextmanager
@@ -35,8 +37,12 @@ def local_listener(host: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def tcp_probe(name: str, port: int) -> Json:
-    how = {"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": 1}
-    return probe(name, probe=how, podConditionType=f"example.com/{name}", markerPolicy=None)
+    return probe(
+        name,
+        probe={"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": 1},
+        podConditionType=f"example.com/{name}",
+        markerPolicy=None,
+    )
 
 
 def is_probed(newest: dict[str, Json]) -> bool:
@@ -45,34 +51,36 @@ def is_probed(newest: dict[str, Json]) -> bool:
 
 @pytest.mark.on_the_node
 def test_e10_an_edited_pod_status_leads_no_probe_elsewhere(namespace: Kubectl) -> None:
-    with local_listener("127.0.0.99") as (elsewhere, callers), ExitStack() as stack:
-        with socket.create_server(("0.0.0.0", 0)) as free:
-            own = free.getsockname()[1]
-        server = ("httpd", "-f", "-p", str(own))
-        pod = busybox_pod("web", *server, hostNetwork=True)
-        marker = marker_object(tcp_probe("own", own), tcp_probe("elsewhere", elsewhere))
-        pods = stack.enter_context(namespace.watch("pods"))
-        reports = stack.enter_context(Kubectl(namespace.kubeconfig).watch("nodepodprobes"))
-        namespace.apply(pod, marker)
+    with socket.create_server(("0.0.0.0", 0)) as free:
+        own = free.getsockname()[1]
+    with (
+        local_listener(FORGED) as (elsewhere, callers),
+        namespace.watch("pods") as pods,
+        Kubectl(namespace.kubeconfig).watch("nodepodprobes") as reports,
+    ):
+        namespace.apply(
+            busybox_pod("web", "httpd", "-f", "-p", str(own), hostNetwork=True),
+            marker_object(tcp_probe("own", own), tcp_probe("elsewhere", elsewhere)),
+        )
         pods.until("the node's own address is probed", is_probed, timeout=90)
-        uid = namespace.get("pod", "web")["metadata"]["uid"]
-        address = namespace.get("pod", "web")["status"]["podIP"]
+        web = namespace.get("pod", "web")
 
         def has_address(report: Json, ip: str) -> bool:
+            target = (web["metadata"]["uid"], ip)
             entries = report["spec"].get("podProbes", ())
-            return any((each["uid"], each["IP"]) == (uid, ip) for each in entries)
+            return target in [(entry["uid"], entry["IP"]) for entry in entries]
 
         def was_sent_elsewhere(_: dict[str, Json]) -> bool:
             """In any version, as the kubelet soon corrects the status."""
-            return any(has_address(each, "127.0.0.99") for _, each in reports.versions)
+            return any(has_address(report, FORGED) for _, report in reports.versions)
 
         def is_corrected(newest: dict[str, Json]) -> bool:
-            return any(has_address(each, address) for each in newest.values())
+            return any(has_address(report, web["status"]["podIP"]) for report in newest.values())
 
-        forged = {"status": {"podIP": "127.0.0.99", "podIPs": [{"ip": "127.0.0.99"}]}}
-        patch = ("--subresource=status", "--type=merge", "-p", json.dumps(forged))
+        status = json.dumps({"status": {"podIP": FORGED, "podIPs": [{"ip": FORGED}]}})
+        patch = ("patch", "pod", "web", "--subresource=status", "--type=merge", "-p", status)
         for _ in range(100):  # as the kubelet may correct the status before the manager reads it
-            namespace.run("patch", "pod", "web", *patch)
+            namespace.run(*patch)
             if was_sent_elsewhere({}):
                 break
         reports.until("the daemon is sent elsewhere", was_sent_elsewhere)

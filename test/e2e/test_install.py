@@ -1,17 +1,18 @@
 """kruise-probe as it is installed, by hack/e2e-installed: what runs, and what its tokens may not do."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from support.hollow import marker_object, probe
 from support.kubectl import Kubectl, KubectlError
-from support.patience import PATIENCE_SECONDS
-from support.real_node import busybox_pod
+from support.real_node import SYSTEM, busybox_pod
 from support.target import status_of
+from support.wire import Json
 
-SYSTEM = "kruise-system"
 MANAGERS = "app.kubernetes.io/component=manager"
+LEASE = "kruise-probe-manager"
+DAEMONS = "daemonset/kruise-probe-daemon"
 CONDITION = "install.example.com/idle"
 POD = busybox_pod("game", "sleep", "100000", labels={"app": "install"})
 IDLE = probe(
@@ -36,33 +37,30 @@ def probed(system: Kubectl, namespace: Kubectl) -> Iterator[Kubectl]:
     namespace.run("delete", "podprobemarker", "install", "--timeout=60s")
 
 
-def until_condition(namespace: Kubectl, status: str, timeout: float = PATIENCE_SECONDS) -> None:
+def game_has(kind: str, status: str) -> Callable[[dict[str, Json]], bool]:
+    return lambda newest: "game" in newest and status_of(newest["game"], kind) == status
+
+
+def until_condition(namespace: Kubectl, status: str) -> None:
     with namespace.watch("pods") as pods:
-        pods.until(
-            f"the condition is {status}",
-            lambda newest: "game" in newest and status_of(newest["game"], CONDITION) == status,
-            timeout=timeout,
-        )
+        pods.until(f"the condition is {status}", game_has(CONDITION, status))
 
 
 def test_the_other_manager_takes_over(system: Kubectl, probed: Kubectl) -> None:
-    holder = lease_holder(system)
+    holder = system.get("lease", LEASE)["spec"]["holderIdentity"]
     pod = holder.rpartition("_")[0].rpartition("_")[0]
 
+    def another_leads(newest: dict[str, Json]) -> bool:
+        return LEASE in newest and newest[LEASE]["spec"]["holderIdentity"] not in ("", holder)
+
     with system.watch("leases") as leases:
-        leases.until("the lease is seen", lambda newest: "kruise-probe-manager" in newest)
+        leases.until("the lease is seen", lambda newest: LEASE in newest)
         system.run("delete", "pod", pod, "--wait=false")
-        leases.until(
-            "another manager leads",
-            lambda newest: (
-                "kruise-probe-manager" in newest
-                and newest["kruise-probe-manager"]["spec"]["holderIdentity"] not in ("", holder)
-            ),
-        )
+        leases.until("another manager leads", another_leads)
         holders = [
-            each["spec"].get("holderIdentity")
-            for _, each in leases.versions
-            if each["metadata"]["name"] == "kruise-probe-manager"
+            lease["spec"].get("holderIdentity")
+            for _, lease in leases.versions
+            if lease["metadata"]["name"] == LEASE
         ]
     probed.exec("game", "touch /tmp/idle")
 
@@ -70,32 +68,23 @@ def test_the_other_manager_takes_over(system: Kubectl, probed: Kubectl) -> None:
     assert not all(holders), "the lease was released, not waited for"
 
 
-def lease_holder(system: Kubectl) -> str:
-    holder: str = system.get("lease", "kruise-probe-manager")["spec"]["holderIdentity"]
-    return holder
-
-
 def test_a_daemon_that_is_replaced_shows_nothing(system: Kubectl, probed: Kubectl) -> None:
     with probed.watch("pods") as pods:
         # The kubelet's last write may come after the first result.
-        pods.until(
-            "the pod is Ready",
-            lambda newest: "game" in newest and status_of(newest["game"], "Ready") == "True",
-        )
+        pods.until("the pod is Ready", game_has("Ready", "True"))
         before = len(pods.versions)
-        system.run("rollout", "restart", "daemonset/kruise-probe-daemon")
-        system.run(
-            "rollout", "status", "daemonset/kruise-probe-daemon", "--timeout=180s", timeout=200
-        )
-        assert [each for _, each in pods.versions[before:]] == []
+        system.run("rollout", "restart", DAEMONS)
+        system.run("rollout", "status", DAEMONS, "--timeout=180s", timeout=200)
+        assert pods.versions[before:] == []
 
-        was = status_of(pods.newest["game"], CONDITION)
-        probed.exec("game", "rm /tmp/idle" if was == "True" else "touch /tmp/idle")
-        pods.until(
-            "the new daemon's result", lambda newest: status_of(newest["game"], CONDITION) != was
-        )
+        if status_of(pods.newest["game"], CONDITION) == "True":
+            probed.exec("game", "rm /tmp/idle")
+            pods.until("the new daemon's result", game_has(CONDITION, "False"))
+        else:
+            probed.exec("game", "touch /tmp/idle")
+            pods.until("the new daemon's result", game_has(CONDITION, "True"))
 
-    assert {status_of(each, CONDITION) for _, each in pods.versions} == {"True", "False"}
+    assert {status_of(pod, CONDITION) for _, pod in pods.versions} == {"True", "False"}
 
 
 def test_the_workloads_run_without_root_or_capabilities_where_they_can(system: Kubectl) -> None:
@@ -113,14 +102,7 @@ def test_the_workloads_run_without_root_or_capabilities_where_they_can(system: K
 @pytest.mark.with_webhook
 def test_the_webhook_answers_through_its_service(admin: Kubectl, system: Kubectl) -> None:
     how = {**IDLE["probe"], "terminationGracePeriodSeconds": 5}
-    marker = marker_object({**IDLE, "probe": how})
+    marker = json.dumps(marker_object({**IDLE, "probe": how}))
+    flags = ("--dry-run=server", "--warnings-as-errors", "--namespace=default", "-f", "-")
     with pytest.raises(KubectlError, match="terminationGracePeriodSeconds"):
-        admin.run(
-            "create",
-            "--dry-run=server",
-            "--warnings-as-errors",
-            "--namespace=default",
-            "-f",
-            "-",
-            stdin=json.dumps(marker),
-        )
+        admin.run("create", *flags, stdin=marker)

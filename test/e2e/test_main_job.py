@@ -1,11 +1,12 @@
 """The main job: from a PodProbeMarker to marked pods, both ways, for every kind of probe; on a cluster and on the playground."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from support import hollow
 from support.tables import load_table
 from support.target import (
     JobNamespace,
@@ -28,27 +29,27 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 COST = "controller.kubernetes.io/pod-deletion-cost"
 PAUSED = "kruise-probe.io/paused"
 IDLE = "e2e.example.com/idle"
-BY_NUMBER, BY_NAME = "e2e.example.com/web-by-number", "e2e.example.com/web-by-name"
+BY_NUMBER = "e2e.example.com/web-by-number"
+BY_NAME = "e2e.example.com/web-by-name"
 GATE = "e2e.example.com/door"
 STEADY = "e2e.example.com/steady"
 QUEUE = "e2e.example.com/queue"
-
-
-def write(file: str, text: str) -> str:
-    """A script that replaces a file at once, so that no probe finds it empty."""
-    return f"echo '{text}' > new.{file} && mv new.{file} {file}"
-
-
+WEB_ANNOTATION = "example.com/web"
+ROLE_ANNOTATION = "example.com/role"
+QUEUE_ANNOTATION = "example.com/queue"
+WITHOUT_GATE = (IDLE, BY_NUMBER, BY_NAME)
+CONDITION_TYPES = (*WITHOUT_GATE, GATE)
 OBJECTS = load_table(Path(__file__).parents[1] / "data" / "main-job.yaml", {})
 
 
-def probe(name: str, action: Json, *policies: Json, kind: str | None = None) -> Json:
-    how = {"periodSeconds": 1, "timeoutSeconds": 20, **action}
-    made: Json = {"name": name, "containerName": "server", "probe": how}
-    return (
-        made
-        | ({"podConditionType": kind} if kind else {})
-        | ({"markerPolicy": list(policies)} if policies else {})
+def probe(name: str, action: Json, *policies: Json, kind: str | None = None, **more: Any) -> Json:
+    return hollow.probe(
+        name,
+        containerName="server",
+        probe={"periodSeconds": 1, "timeoutSeconds": 20, **action},
+        podConditionType=kind,
+        markerPolicy=policies or None,
+        **more,
     )
 
 
@@ -56,146 +57,190 @@ def policy(state: str, **labels: str) -> Json:
     return {"state": state, "labels": labels}
 
 
-def spec(*probes: Json) -> Json:
-    return {"selector": {"matchLabels": {"probed": "yes"}}, "probes": list(probes)}
-
-
 def exec_action(script: str) -> Json:
     return {"exec": {"command": ["sh", "-c", script]}}
 
 
-CONDITION_TYPES = (IDLE, BY_NUMBER, BY_NAME, GATE)
+async def put_marker(job: JobNamespace, name: str, *probes: Json) -> None:
+    """A second marker of the three pods."""
+    selector = {"matchLabels": {"probed": "yes"}}
+    await job.put_marker(name, {"selector": selector, "probes": probes})
+
+
+def has_labels(pod: Json, **wanted: str | None) -> bool:
+    """None for a label that is absent."""
+    return all(labels(pod).get(key) == value for key, value in wanted.items())
+
+
+def has_ready(pod: Json) -> bool:
+    return status_of(pod, "Ready") == "True"
+
+
+def idle_message(pod: Json) -> str:
+    message: str = condition(pod, IDLE).get("message", "")
+    return message.strip()
+
+
+def has_entry(job: JobNamespace, uid: str) -> bool:
+    """Whether a NodePodProbe lists probes of the pod."""
+    for report in job.api.node_pod_probes.all():
+        entries = report["spec"].get("podProbes") or ()
+        if any(entry["uid"] == uid for entry in entries):
+            return True
+    return False
+
+
+def versions_of(job: JobNamespace, pod: str) -> list[Json]:
+    return job.api.pods.history[NamespacedName(job.name, pod)]
+
+
+async def until_all(job: JobNamespace, what: str, holds: Callable[[Json], bool]) -> None:
+    await job.until(f"every pod: {what}", lambda pods: all(map(holds, pods.values())))
+
+
+class GamePod:
+    """One of the three pods."""
+
+    def __init__(self, job: JobNamespace) -> None:
+        self._job = job
+        self.name = min(job.pods)
+        self.path = pod_path(self.name, job.name)
+
+    @property
+    def newest(self) -> Json:
+        return self._job.pods[self.name]
+
+    async def exec(self, script: str) -> None:
+        await self._job.exec(self.name, script)
+
+    async def write(self, file: str, text: str) -> None:
+        """Replaces the file at once, so that no probe finds it empty."""
+        await self.exec(f"echo '{text}' > new.{file} && mv new.{file} {file}")
+
+    async def until(self, what: str, holds: Callable[[Json], bool]) -> None:
+        await self._job.until(f"{self.name}: {what}", lambda pods: holds(pods[self.name]))
+
+    async def until_labels(self, **wanted: str | None) -> Json:
+        """Returns the pod once it has these labels; None for none."""
+        await self.until(f"labels {wanted}", lambda pod: has_labels(pod, **wanted))
+        return self.newest
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
 async def three_pods(job: JobNamespace) -> AsyncIterator[None]:
     """Three pods that all probes find in order."""
+    replica_sets = f"/apis/apps/v1/namespaces/{job.name}/replicasets"
+
+    def succeeds(pod: Json) -> bool:
+        return all(status_of(pod, kind) == "True" for kind in CONDITION_TYPES)
+
     await job.put_marker("game", OBJECTS["marker"])
-    await job.api.create(f"/apis/apps/v1/namespaces/{job.name}/replicasets", OBJECTS["replica-set"])
+    await job.api.create(replica_sets, OBJECTS["replica-set"])
     await job.until(
         "three pods with every condition True",
-        lambda pods: (
-            len(pods) == 3
-            and all(
-                status_of(pod, each) == "True" for pod in pods.values() for each in CONDITION_TYPES
-            )
-        ),
+        lambda pods: len(pods) == 3 and all(map(succeeds, pods.values())),
     )
     yield
-    await job.api.delete(f"/apis/apps/v1/namespaces/{job.name}/replicasets/game")
+    await job.api.delete(f"{replica_sets}/game")
 
 
 @pytest.fixture
-def pod(job: JobNamespace) -> str:
-    return min(job.pods)
-
-
-async def shows(job: JobNamespace, pod: str, **wanted: str | None) -> Json:
-    """Returns the pod once it has these labels; None for none."""
-    await job.until(
-        f"{pod} has the labels {wanted}",
-        lambda pods: all(labels(pods[pod]).get(key) == value for key, value in wanted.items()),
-    )
-    return job.pods[pod]
+def pod(job: JobNamespace) -> GamePod:
+    return GamePod(job)
 
 
 async def test_first_results_are_written_to_every_pod(job: JobNamespace) -> None:
-    def marked(pods: dict[str, Json]) -> bool:
-        wanted = {"idle": "yes", "web": "up", "door": "open", "role": "backup"}
-        return all(
-            wanted.items() <= labels(each).items() and annotations(each).get(COST) == "-10"
-            for each in pods.values()
-        )
+    def is_marked(pod: Json) -> bool:
+        marked = has_labels(pod, idle="yes", web="up", door="open", role="backup")
+        return marked and annotations(pod).get(COST) == "-10"
 
-    await job.until("labels and annotations of Succeeded", marked)
-    for each in job.pods.values():
-        idle = condition(each, IDLE)
+    await until_all(job, "labels and annotations of Succeeded", is_marked)
+    for pod in job.pods.values():
+        idle = condition(pod, IDLE)
         assert idle["message"].strip() == "idle"
         assert idle["lastProbeTime"]
         assert idle["lastTransitionTime"]
         assert "reason" not in idle
-        assert "example.com/web" not in annotations(each)
+        assert WEB_ANNOTATION not in annotations(pod)
 
 
 async def test_a3_constant_results_are_written_once(job: JobNamespace) -> None:
     """A command counts its runs, and fails after ten: until then it has nothing new to report."""
-    await job.until(
+    await until_all(
+        job,
         "nothing else is to be written",
-        lambda pods: all(
-            status_of(each, "Ready") == "True"
-            and {"door": "open", "role": "backup"}.items() <= labels(each).items()
-            for each in pods.values()
-        ),
+        lambda pod: has_ready(pod) and has_labels(pod, door="open", role="backup"),
     )
     reports = job.api.node_pod_probes.history
     before = {key: len(versions) for key, versions in reports.items()}
     action = exec_action("echo >> runs; test $(wc -l < runs) -le 10")
-    await job.put_marker(
-        "steady", spec(probe("steady", action, policy("Succeeded", steady="yes"), kind=STEADY))
-    )
-    await job.until(
-        "every command has failed",
-        lambda pods: all(status_of(each, STEADY) == "False" for each in pods.values()),
-    )
+    steady = probe("steady", action, policy("Succeeded", steady="yes"), kind=STEADY)
+    await put_marker(job, "steady", steady)
+    await until_all(job, "the command has failed", lambda pod: status_of(pod, STEADY) == "False")
     for key, versions in reports.items():
         written = len(versions) - before.get(key, 0)
         assert written < 10, "a spec, and the first and the last result of each pod"
     await job.remove_marker("steady")
     for name in job.pods:
-        history = job.api.pods.history[NamespacedName(job.name, name)]
-        assert len([each for each in history if "steady" in labels(each)]) == 1
+        with_label = [version for version in versions_of(job, name) if "steady" in labels(version)]
+        assert len(with_label) == 1
 
 
-async def test_an_exec_probe_flips_both_ways_with_events(job: JobNamespace, pod: str) -> None:
-    others = set(job.pods) - {pod}
-    await job.exec(pod, "rm idle")
-    failed = await shows(job, pod, idle="no")
-    assert condition(failed, IDLE)["status"] == "False"
-    assert condition(failed, IDLE)["message"].strip() == "busy"
+async def test_an_exec_probe_flips_both_ways_with_events(job: JobNamespace, pod: GamePod) -> None:
+    await pod.exec("rm idle")
+    failed = await pod.until_labels(idle="no")
+    assert status_of(failed, IDLE) == "False"
+    assert idle_message(failed) == "busy"
     assert annotations(failed)[COST] == "10"
-    assert all(labels(job.pods[each])["idle"] == "yes" for each in others)
+    assert sorted(labels(one)["idle"] for one in job.pods.values()) == ["no", "yes", "yes"]
 
-    await job.exec(pod, write("idle", "idle"))
-    succeeded = await shows(job, pod, idle="yes")
+    await pod.write("idle", "idle")
+    succeeded = await pod.until_labels(idle="yes")
     assert annotations(succeeded)[COST] == "-10"
-    assert condition(succeeded, IDLE)["status"] == "True"
-    for reason, message in (("KruiseProbeFailed", "busy"), ("KruiseProbeSucceeded", "idle")):
-        await job.api.events.wait(
-            reason,
-            lambda reason=reason, message=message: any(
-                each.get("reason") == reason
-                and each.get("message", "").strip() == f"game#idle: {message}"
-                and each["type"] == "Normal"
-                and each["involvedObject"].get("uid") == failed["metadata"]["uid"]
-                and each["source"].get("component") == "kruise-daemon-podprobe"
-                and each["source"].get("host") == failed["spec"]["nodeName"]
-                for each in job.api.events.all()
-            ),
-        )
+    assert status_of(succeeded, IDLE) == "True"
+
+    def fields_of(event: Json) -> Json:
+        return {
+            "reason": event.get("reason"),
+            "message": event.get("message", "").strip(),
+            "type": event.get("type"),
+            "uid": event["involvedObject"].get("uid"),
+            "source": event.get("source"),
+        }
+
+    both = {
+        "type": "Normal",
+        "uid": failed["metadata"]["uid"],
+        "source": {"component": "kruise-daemon-podprobe", "host": failed["spec"]["nodeName"]},
+    }
+    of_failed = {"reason": "KruiseProbeFailed", "message": "game#idle: busy", **both}
+    of_succeeded = {"reason": "KruiseProbeSucceeded", "message": "game#idle: idle", **both}
+
+    def has_both() -> bool:
+        events = [fields_of(event) for event in job.api.events.all()]
+        return of_failed in events and of_succeeded in events
+
+    await job.api.events.wait("an event of each state", has_both)
 
 
 async def test_a_message_that_changes_while_the_state_stays_reaches_the_condition(
-    job: JobNamespace, pod: str
+    pod: GamePod,
 ) -> None:
-    before = condition(job.pods[pod], IDLE)
-    await job.exec(pod, write("idle", "idle, 3 players waiting"))
-    await job.until(
-        "the new message",
-        lambda pods: "3 players" in condition(pods[pod], IDLE).get("message", ""),
-    )
-    after = condition(job.pods[pod], IDLE)
+    before = condition(pod.newest, IDLE)
+    await pod.write("idle", "idle, 3 players waiting")
+    await pod.until("the new message", lambda newest: "3 players" in idle_message(newest))
+    after = condition(pod.newest, IDLE)
     assert after["status"] == "True"
     assert after["lastTransitionTime"] == before["lastTransitionTime"]
-    await job.exec(pod, write("idle", "idle"))
+    await pod.write("idle", "idle")
 
 
-async def test_values_from_a_message_follow_it(job: JobNamespace, pod: str) -> None:
+async def test_values_from_a_message_follow_it(job: JobNamespace, pod: GamePod) -> None:
     async def follows(role: str, text: str | None) -> None:
-        await job.until(
+        await pod.until(
             f"label role={role}",
-            lambda pods: (
-                labels(pods[pod]).get("role") == role
-                and annotations(pods[pod]).get("example.com/role") == text
+            lambda newest: (
+                has_labels(newest, role=role) and annotations(newest).get(ROLE_ANNOTATION) == text
             ),
         )
 
@@ -208,59 +253,68 @@ async def test_values_from_a_message_follow_it(job: JobNamespace, pod: str) -> N
         )
 
     await follows("backup", "role=backup")
-    await job.exec(pod, write("role", "role=primary"))
+    await pod.write("role", "role=primary")
     await follows("primary", "role=primary")
-    await job.exec(pod, write("role", "starting"))
+    await pod.write("role", "starting")
     await follows("none", "starting")
     await reports("ValueInvalid")
-    await job.exec(pod, "rm role")
+    await pod.exec("rm role")
     await follows("failed", None)
-    await job.exec(pod, write("role", "role=backup"))
+    await pod.write("role", "role=backup")
     await follows("backup", "role=backup")
     await reports("AsExpected")
 
 
 async def test_a_value_at_the_end_of_a_large_page_is_marked_and_decides(
-    job: JobNamespace, pod: str
+    job: JobNamespace, pod: GamePod
 ) -> None:
     """Of httpGet, and of a command that succeeds with 3."""
-    metric = {"extract": {"metric": {"name": "queue"}, "step": 5}, "successWhen": {"max": 10}}
-    pattern = {"extract": {"regex": "^queue (.*)"}, "successWhen": {"exitCodes": [3]}}
-    kept = {"state": "Succeeded", "annotations": {"example.com/queue": "none"}}
-    page = probe("page", {"httpGet": {"path": "/metrics", "port": 8080}}, kind=QUEUE)
-    page["markerPolicy"] = [{**kept, "fromMessage": [{"annotation": "example.com/queue"}]}]
-    text = probe("text", exec_action("cat www/metrics; exit 3"))
-    text["markerPolicy"] = [{"state": "Succeeded", "fromMessage": [{"label": "queue"}]}]
+    page = probe(
+        "page",
+        {"httpGet": {"path": "/metrics", "port": 8080}},
+        {
+            "state": "Succeeded",
+            "annotations": {QUEUE_ANNOTATION: "none"},
+            "fromMessage": [{"annotation": QUEUE_ANNOTATION}],
+        },
+        kind=QUEUE,
+        extract={"metric": {"name": "queue"}, "step": 5},
+        successWhen={"max": 10},
+    )
+    text = probe(
+        "text",
+        exec_action("cat www/metrics; exit 3"),
+        {"state": "Succeeded", "fromMessage": [{"label": "queue"}]},
+        extract={"regex": "^queue (.*)"},
+        successWhen={"exitCodes": [3]},
+    )
 
-    async def serves(queue: str) -> None:
+    async def serve(queue: str) -> None:
         others = "seq 10000 | sed 's/.*/other{n=\"&\"} 1/'"
-        await job.exec(pod, f"({others}; echo queue {queue}) > new && mv new www/metrics")
+        await pod.exec(f"({others}; echo queue {queue}) > new && mv new www/metrics")
 
-    await serves("7.5")
-    await job.put_marker("queue", spec({**page, **metric}, {**text, **pattern}))
-    await shows(job, pod, queue="7.5")
-    await job.until("the page", lambda pods: status_of(pods[pod], QUEUE) == "True")
-    succeeded = job.pods[pod]
-    assert annotations(succeeded)["example.com/queue"] == "5"
-    assert condition(succeeded, QUEUE)["message"] == "5"
-    await serves("12")
-    await shows(job, pod, queue="12")
-    await job.until("the page", lambda pods: status_of(pods[pod], QUEUE) == "False")
-    failed = condition(job.pods[pod], QUEUE)
-    assert failed["message"] == "queue 10 in steps of 5 > max 10"
+    async def page_is(status: str) -> Json:
+        await pod.until(f"the page is {status}", lambda one: status_of(one, QUEUE) == status)
+        return condition(pod.newest, QUEUE)
+
+    await serve("7.5")
+    await put_marker(job, "queue", page, text)
+    await pod.until_labels(queue="7.5")
+    assert (await page_is("True"))["message"] == "5"
+    assert annotations(pod.newest)[QUEUE_ANNOTATION] == "5"
+    await serve("12")
+    await pod.until_labels(queue="12")
+    assert (await page_is("False"))["message"] == "queue 10 in steps of 5 > max 10"
     await job.remove_marker("queue")
 
 
 async def test_new_policy_is_not_applied_to_the_result_of_an_old_command(job: JobNamespace) -> None:
     async def put(script: str, succeeded: str) -> None:
         policies = (policy("Succeeded", edited=succeeded), policy("Failed", edited="failed"))
-        await job.put_marker("edited", spec(probe("edited", exec_action(script), *policies)))
+        await put_marker(job, "edited", probe("edited", exec_action(script), *policies))
 
     async def every_pod_shows(value: str) -> None:
-        await job.until(
-            f"label edited={value} on every pod",
-            lambda pods: all(labels(each).get("edited") == value for each in pods.values()),
-        )
+        await until_all(job, f"label edited={value}", lambda pod: has_labels(pod, edited=value))
 
     await put("true", succeeded="old")
     await every_pod_shows("old")
@@ -270,112 +324,92 @@ async def test_new_policy_is_not_applied_to_the_result_of_an_old_command(job: Jo
     await put("sleep 2; false", succeeded="new")  # nor to that of a deleted marker
     await every_pod_shows("failed")
     await job.remove_marker("edited")
-    seen = [
-        labels(each).get("edited")
-        for name in job.pods
-        for each in job.api.pods.history[NamespacedName(job.name, name)]
-    ]
-    assert "new" not in seen
+    for name in job.pods:
+        seen = [labels(version).get("edited") for version in versions_of(job, name)]
+        assert "new" not in seen
 
 
 async def test_a_policy_for_unknown_is_applied_to_a_probe_that_cannot_run(
     job: JobNamespace,
 ) -> None:
-    how = {"exec": {"command": ["/no/such/program"]}}
-    await job.put_marker("absent", spec(probe("absent", how, policy("Unknown", absent="unknown"))))
-    await job.until(
-        "label absent=unknown on every pod",
-        lambda pods: all(labels(each).get("absent") == "unknown" for each in pods.values()),
-    )
+    impossible = {"exec": {"command": ["/no/such/program"]}}
+    absent = probe("absent", impossible, policy("Unknown", absent="unknown"))
+    await put_marker(job, "absent", absent)
+    await until_all(job, "label absent=unknown", lambda pod: has_labels(pod, absent="unknown"))
     await job.remove_marker("absent")
-    await job.until(
-        "label absent is gone",
-        lambda pods: not any("absent" in labels(each) for each in pods.values()),
-    )
+    await until_all(job, "no label absent", lambda pod: has_labels(pod, absent=None))
 
 
 async def test_http_probes_by_number_and_by_name_flip_and_a_single_policy_removes_its_keys(
-    job: JobNamespace, pod: str
+    pod: GamePod,
 ) -> None:
-    await job.exec(pod, "mv www/healthz www/hidden")
-    await job.until(
-        "web probes False, label web gone, annotation of Failed there",
-        lambda pods: (
-            status_of(pods[pod], BY_NUMBER) == status_of(pods[pod], BY_NAME) == "False"
-            and "web" not in labels(pods[pod])
-            and annotations(pods[pod]).get("example.com/web") == "down"
-        ),
-    )
-    message = condition(job.pods[pod], BY_NAME)["message"]
+    async def web_is(status: str, *, label: str | None, annotation: str | None) -> None:
+        await pod.until(
+            f"web probes {status}, label {label}, annotation {annotation}",
+            lambda newest: (
+                status_of(newest, BY_NUMBER) == status_of(newest, BY_NAME) == status
+                and has_labels(newest, web=label)
+                and annotations(newest).get(WEB_ANNOTATION) == annotation
+            ),
+        )
+
+    await pod.exec("mv www/healthz www/hidden")
+    await web_is("False", label=None, annotation="down")
+    message = condition(pod.newest, BY_NAME)["message"]
     assert message.startswith("HTTP probe failed with statuscode: 404: ")
 
-    await job.exec(pod, "mv www/hidden www/healthz")
-    await job.until(
-        "web probes True, label web back, annotation gone",
-        lambda pods: (
-            status_of(pods[pod], BY_NUMBER) == status_of(pods[pod], BY_NAME) == "True"
-            and labels(pods[pod]).get("web") == "up"
-            and "example.com/web" not in annotations(pods[pod])
-        ),
-    )
+    await pod.exec("mv www/hidden www/healthz")
+    await web_is("True", label="up", annotation=None)
 
 
-async def test_a_readiness_gate_follows_a_tcp_probe(job: JobNamespace, pod: str) -> None:
+async def test_a_readiness_gate_follows_a_tcp_probe(pod: GamePod) -> None:
     async def is_open(status: str, label: str | None) -> None:
-        await job.until(
+        await pod.until(
             f"gate and pod {status}, label {label}",
-            lambda pods: (
-                status_of(pods[pod], GATE) == status_of(pods[pod], "Ready") == status
-                and labels(pods[pod]).get("door") == label
+            lambda newest: (
+                status_of(newest, GATE) == status_of(newest, "Ready") == status
+                and has_labels(newest, door=label)
             ),
         )
 
     await is_open("True", "open")
-    await job.exec(pod, "rm open")
+    await pod.exec("rm open")
     await is_open("False", None)
-    assert "connection refused" in condition(job.pods[pod], GATE)["message"]
-    await job.exec(pod, "touch open")
+    assert "connection refused" in condition(pod.newest, GATE)["message"]
+    await pod.exec("touch open")
     await is_open("True", "open")
-
-
-def entries_of(job: JobNamespace, uid: str) -> list[Json]:
-    return [
-        entry
-        for each in job.api.node_pod_probes.all()
-        for entry in each["spec"].get("podProbes") or ()
-        if entry["uid"] == uid
-    ]
 
 
 @pytest.mark.parametrize("of", ["pod", "marker"])
 async def test_a_paused_probe_keeps_its_marks_until_the_next_result(
-    job: JobNamespace, pod: str, of: str
+    job: JobNamespace, pod: GamePod, of: str
 ) -> None:
-    path = pod_path(pod, job.name) if of == "pod" else marker_path("game", job.name)
-    uid = job.pods[pod]["metadata"]["uid"]
+    path = pod.path if of == "pod" else marker_path("game", job.name)
+    uid = pod.newest["metadata"]["uid"]
+    reports = job.api.node_pod_probes
+
+    def is_reported() -> bool:
+        return any((uid, "game#idle") in results_of(report) for report in reports.all())
+
     await job.api.merge(path, {"metadata": {"annotations": {PAUSED: "true"}}})
-    await job.until(
-        "paused", lambda pods: condition(pods[pod], IDLE).get("reason") == "ProbePaused"
+    await pod.until(
+        "is paused", lambda newest: condition(newest, IDLE).get("reason") == "ProbePaused"
     )
-    await job.api.node_pod_probes.wait(
+    await reports.wait(
         "neither entry nor result of the pod",
-        lambda: (
-            not entries_of(job, uid)
-            and not any(
-                (uid, "game#idle") in results_of(each) for each in job.api.node_pod_probes.all()
-            )
-        ),
+        lambda: not has_entry(job, uid) and not is_reported(),
     )
-    await job.exec(pod, "rm idle")
-    paused = job.pods[pod]
-    assert status_of(paused, IDLE) == status_of(paused, "Ready") == "True"
+    await pod.exec("rm idle")
+    paused = pod.newest
+    assert status_of(paused, IDLE) == "True"
+    assert has_ready(paused)
     assert labels(paused)["idle"] == "yes"
 
     await job.api.merge(path, {"metadata": {"annotations": {PAUSED: None}}})
-    resumed = await shows(job, pod, idle="no")
+    resumed = await pod.until_labels(idle="no")
     assert "reason" not in condition(resumed, IDLE)
-    await job.exec(pod, write("idle", "idle"))
-    await shows(job, pod, idle="yes")
+    await pod.write("idle", "idle")
+    await pod.until_labels(idle="yes")
 
 
 async def test_the_marker_reports_what_it_observes(job: JobNamespace) -> None:
@@ -391,60 +425,57 @@ async def test_the_marker_reports_what_it_observes(job: JobNamespace) -> None:
 
 
 async def test_a_pod_that_is_no_longer_selected_loses_its_marks(
-    job: JobNamespace, pod: str
+    job: JobNamespace, pod: GamePod
 ) -> None:
-    await job.api.merge(pod_path(pod, job.name), {"metadata": {"labels": {"probed": "no"}}})
-    await job.until("unmarked", lambda pods: "idle" not in labels(pods[pod]))
-    assert condition(job.pods[pod], IDLE) == {}
-    await job.api.merge(pod_path(pod, job.name), {"metadata": {"labels": {"probed": "yes"}}})
-    await shows(job, pod, idle="yes")
+    await job.api.merge(pod.path, {"metadata": {"labels": {"probed": "no"}}})
+    await pod.until_labels(idle=None)
+    assert condition(pod.newest, IDLE) == {}
+    await job.api.merge(pod.path, {"metadata": {"labels": {"probed": "yes"}}})
+    await pod.until_labels(idle="yes")
 
 
-async def test_a_container_that_was_restarted_is_probed_anew(job: JobNamespace, pod: str) -> None:
-    await job.exec(pod, write("idle", "before the restart"))
-    await job.until(
-        "the old message",
-        lambda pods: condition(pods[pod], IDLE).get("message", "").strip() == "before the restart",
-    )
-    await job.exec(pod, "touch crash")
-    await job.until(
+async def test_a_container_that_was_restarted_is_probed_anew(pod: GamePod) -> None:
+    await pod.write("idle", "before the restart")
+    await pod.until("the old message", lambda newest: idle_message(newest) == "before the restart")
+    await pod.exec("touch crash")
+    await pod.until(
         "the message of the new container",
-        lambda pods: (
-            pods[pod]["status"]["containerStatuses"][0]["restartCount"] == 1
-            and condition(pods[pod], IDLE).get("message", "").strip() == "idle"
-            and status_of(pods[pod], "Ready") == "True"
+        lambda newest: (
+            newest["status"]["containerStatuses"][0]["restartCount"] == 1
+            and idle_message(newest) == "idle"
+            and has_ready(newest)
         ),
     )
 
 
-async def test_a_node_pod_probe_emptied_by_hand_is_repaired(job: JobNamespace, pod: str) -> None:
-    uid, node = (job.pods[pod]["metadata"]["uid"], job.pods[pod]["spec"]["nodeName"])
-    await job.api.merge(node_pod_probe_path(node), {"spec": {"podProbes": []}})
-    await job.api.node_pod_probes.wait("the entry again", lambda: bool(entries_of(job, uid)))
+async def test_a_node_pod_probe_emptied_by_hand_is_repaired(
+    job: JobNamespace, pod: GamePod
+) -> None:
+    uid = pod.newest["metadata"]["uid"]
+    path = node_pod_probe_path(pod.newest["spec"]["nodeName"])
+    await job.api.merge(path, {"spec": {"podProbes": []}})
+    await job.api.node_pod_probes.wait("the entry again", lambda: has_entry(job, uid))
 
 
 async def test_a_marker_that_breaks_the_rules_is_refused_with_the_field(job: JobNamespace) -> None:
-    two: dict[str, Any] = {**exec_action("true"), "tcpSocket": {"port": 1}}
+    two = {**exec_action("true"), "tcpSocket": {"port": 1}}
     with pytest.raises(Invalid, match=r"spec\.probes\[0\]"):
-        await job.put_marker("two", spec(probe("two", two, kind="e2e.example.com/two")))
+        await put_marker(job, "two", probe("two", two, kind="e2e.example.com/two"))
 
 
 async def test_deleting_the_marker_removes_its_marks_and_leaves_the_gate(job: JobNamespace) -> None:
-    await job.until(
-        "all Ready", lambda pods: all(status_of(each, "Ready") == "True" for each in pods.values())
-    )
+    def is_unmarked(pod: Json) -> bool:
+        return (
+            not {"idle", "web", "door", "role"} & labels(pod).keys()
+            and not {COST, ROLE_ANNOTATION} & annotations(pod).keys()
+            and all(status_of(pod, kind) is None for kind in WITHOUT_GATE)
+        )
+
+    await until_all(job, "Ready", has_ready)
     await job.remove_marker("game")
-    await job.until(
-        "no mark left",
-        lambda pods: all(
-            not {"idle", "web", "door", "role"} & labels(each).keys()
-            and not {COST, "example.com/role"} & annotations(each).keys()
-            and all(status_of(each, kind) is None for kind in CONDITION_TYPES if kind != GATE)
-            for each in pods.values()
-        ),
-    )
-    for each in job.pods.values():
-        gate = condition(each, GATE)
+    await until_all(job, "no mark", is_unmarked)
+    for pod in job.pods.values():
+        gate = condition(pod, GATE)
         assert (gate["status"], gate["reason"]) == ("True", "ProbeRemoved")
-        assert status_of(each, "Ready") == "True"
-        assert not entries_of(job, each["metadata"]["uid"])
+        assert has_ready(pod)
+        assert not has_entry(job, pod["metadata"]["uid"])

@@ -9,7 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from support.cases import cases
@@ -17,8 +17,8 @@ from support.kubectl import Kubectl, KubectlWatch, Object
 from support.output import print_line
 from support.pages import block
 from support.programs import address_of, sum_of
-from support.real_node import IMAGE
-from support.target import condition, labels
+from support.real_node import busybox_pod
+from support.target import condition, labels, status_of
 from support.wire import typed
 
 from kruise_probe.api.times import utc_now
@@ -28,8 +28,10 @@ pytestmark = pytest.mark.on_the_node
 HANDOVERS = int(os.environ.get("KRUISE_PROBE_HANDOVERS", "2"))
 LATE = HANDOVERS // 20
 """How many may take longer than the limit."""
-PERIOD_SECONDS, MARGIN_SECONDS = 1.0, 0.3
-ROLE, CONDITION = "db.example.com/role", "db.example.com/primary"
+PERIOD_SECONDS = 1.0
+MARGIN_SECONDS = 0.3
+ROLE = "db.example.com/role"
+CONDITION = "db.example.com/primary"
 NAMES = ("db-0", "db-1")
 POSTGRES_PROGRAMS = "".join(map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1:]))
 
@@ -85,26 +87,26 @@ REDIS = Database(
 
 def database_pod(name: str, database: Database, app: str) -> Object:
     loop = f"touch /tmp/stopped; while true; do [ -e /tmp/stopped ] || {database.server}; sleep 0.1; done"
-    environment = {
-        "PATH": f"{POSTGRES_PROGRAMS}:/usr/bin:/bin",
-        "PGHOST": "/tmp",
-        "PGUSER": "postgres",
-    }
-    folders = {"/usr": "/usr", "/lib": "/usr/lib", "/lib64": "/usr/lib64"}
-    container = {
+    folders = {"usr": "/usr", "lib": "/usr/lib", "lib64": "/usr/lib64"}
+    pod = busybox_pod(
+        name,
+        "sh",
+        "-c",
+        loop,
+        labels={"app": app},
+        volumes=[{"name": to, "hostPath": {"path": of}} for to, of in folders.items()],
+    )
+    pod["spec"]["containers"][0] |= {
         "name": "db",
-        "image": IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", loop],
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
-        "securityContext": {"runAsUser": 65534},
-        "volumeMounts": [
-            {"name": path[1:], "mountPath": path, "readOnly": True} for path in folders
+        "env": [
+            {"name": "PATH", "value": f"{POSTGRES_PROGRAMS}:/usr/bin:/bin"},
+            {"name": "PGHOST", "value": "/tmp"},
+            {"name": "PGUSER", "value": "postgres"},
         ],
+        "securityContext": {"runAsUser": 65534},
+        "volumeMounts": [{"name": to, "mountPath": f"/{to}", "readOnly": True} for to in folders],
     }
-    volumes = [{"name": path[1:], "hostPath": {"path": of}} for path, of in folders.items()]
-    spec = {"terminationGracePeriodSeconds": 0, "containers": [container], "volumes": volumes}
-    return typed("Pod", metadata={"name": name, "labels": {"app": app}}, spec=spec)
+    return pod
 
 
 def is_primary(pod: Object) -> bool:
@@ -127,15 +129,20 @@ class Scene:
 
     def begin(self) -> None:
         (app,) = self.marker["spec"]["selector"]["matchLabels"].values()
-        service = {"selector": {"app": app, ROLE: "primary"}, "ports": [{"port": 5432}]}
-        made = [database_pod(name, self.database, app) for name in NAMES]
-        self._kubectl.apply(*made, typed("Service", metadata={"name": "primary"}, spec=service))
+        service = typed(
+            "Service",
+            metadata={"name": "primary"},
+            spec={"selector": {"app": app, ROLE: "primary"}, "ports": [{"port": 5432}]},
+        )
+        pods = [database_pod(name, self.database, app) for name in NAMES]
+        self._kubectl.apply(*pods, service)
         for name in NAMES:
             self.until(name, "runs", lambda pod: pod["status"].get("phase") == "Running")
-        self.run(NAMES[0], self.database.begin)
-        self.run(NAMES[1], self.database.follow, self.address(NAMES[0]))
+        primary, replica = NAMES
+        self.run(primary, self.database.begin)
+        self.run(replica, self.database.follow, self.address(primary))
         self.apply_marker()
-        self.until(NAMES[0], "is the primary", is_primary)
+        self.until(primary, "is the primary", is_primary)
 
     def apply_marker(self) -> None:
         self._kubectl.apply(self.marker)
@@ -150,6 +157,12 @@ class Scene:
     def until(self, name: str, what: str, holds: Callable[[Object], bool]) -> None:
         self.pods.until(f"{name} {what}", lambda newest: name in newest and holds(newest[name]))
 
+    def until_condition(self, name: str, status: str) -> None:
+        """The condition is True while the pod claims the role."""
+        self.until(
+            name, f"has {CONDITION} {status}", lambda pod: status_of(pod, CONDITION) == status
+        )
+
     def hand_over(self, old: str, new: str) -> float:
         """Promote the replica while the old primary still claims the role. Return the seconds until the label."""
         changed_at = self.database.promote(self.address(new))
@@ -161,16 +174,14 @@ class Scene:
     def rejoin(self, old: str, new: str) -> None:
         self.run(old, self.database.stop)
         self.run(old, self.database.follow, self.address(new))
-        self.until(old, "is a replica", lambda pod: condition(pod, CONDITION)["status"] == "False")
+        self.until_condition(old, "False")
 
     def come_back(self, old: str) -> None:
         """The old primary stops, and claims the role again when it has started."""
         self.run(old, self.database.stop)
-        self.until(old, "has failed", lambda pod: condition(pod, CONDITION)["status"] == "False")
+        self.until_condition(old, "False")
         self.run(old, "rm /tmp/stopped")
-        self.until(
-            old, "claims the role", lambda pod: condition(pod, CONDITION)["status"] == "True"
-        )
+        self.until_condition(old, "True")
 
 
 @cases("database", postgres=POSTGRES, redis=REDIS)
@@ -226,12 +237,11 @@ def judge_times(took: list[float], product: dict[str, Path]) -> None:
     print_line(f"{len(took)} hand-overs took {listed} s")
     if not product or HANDOVERS < 40:
         return
-    with urllib.request.urlopen(
-        f"http://{address_of(product['daemon'], '/metrics')}/metrics"
-    ) as page:
+    url = f"http://{address_of(product['daemon'], '/metrics')}/metrics"
+    with urllib.request.urlopen(url) as page:
         text = page.read().decode()
-    attempts = [sum_of(f"prober_probe_duration_seconds_{part}", text) for part in ("sum", "count")]
-    attempt: Any = attempts[0] / attempts[1]
+    duration = "prober_probe_duration_seconds"
+    attempt = sum_of(f"{duration}_sum", text) / sum_of(f"{duration}_count", text)
     print_line(f"an attempt takes {attempt:.3f} s")
     limit = PERIOD_SECONDS + attempt + MARGIN_SECONDS
     assert sum(seconds > limit for seconds in took) <= LATE, limit

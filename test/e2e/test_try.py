@@ -7,7 +7,6 @@ import json
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import grpc
 import pytest
@@ -22,7 +21,7 @@ from support.patience import PATIENCE_SECONDS
 from support.real_node import busybox_pod, kubeconfig_of
 from support.shell import kruise_probe
 from support.target import condition, status_of
-from support.wire import Json
+from support.wire import Json, typed
 
 SERVER = """
 mkdir -p /tmp/www
@@ -45,17 +44,23 @@ PROBES: dict[str, Json] = {
 }
 
 
-def marker(name: str, probes: dict[str, Json]) -> Json:
-    entries = (
-        probe(
-            each,
-            probe={"periodSeconds": 1, "timeoutSeconds": 20, **action},
-            podConditionType=f"e2e.example.com/{each}",
-            markerPolicy=None,
+def condition_type(probe_name: str) -> str:
+    return f"e2e.example.com/{probe_name}"
+
+
+def marker(name: str, actions: dict[str, Json]) -> Json:
+    """A marker of the pod, with a probe for each action."""
+    probes: list[Json] = []
+    for probe_name, action in actions.items():
+        probes.append(
+            probe(
+                probe_name,
+                probe={"periodSeconds": 1, "timeoutSeconds": 20, **action},
+                podConditionType=condition_type(probe_name),
+                markerPolicy=None,
+            )
         )
-        for each, action in probes.items()
-    )
-    return marker_object(*entries, name=name, app=name)
+    return marker_object(*probes, name=name, app=name)
 
 
 class Trying:
@@ -67,36 +72,34 @@ class Trying:
 
     def run(self, *arguments: str, file: Json | None = None) -> subprocess.CompletedProcess[str]:
         flags = ("-n", self._namespace, "--kubeconfig", self._kubeconfig)
-        if file:
-            return kruise_probe("try", *flags, *arguments, "-f", "-", input=json.dumps(file))
-        return kruise_probe("try", *flags, *arguments, input="")
+        if not file:
+            return kruise_probe("try", *flags, *arguments, input="")
+        return kruise_probe("try", *flags, *arguments, "-f", "-", input=json.dumps(file))
 
     def attempts(self, *arguments: str, file: Json | None = None) -> tuple[int, dict[str, Json]]:
         """The exit code, and the attempts by the name of the probe."""
         ran = self.run(*arguments, "-o", "json", file=file)
         assert ran.stdout, ran.stderr
-        return ran.returncode, {each["probe"]: each for each in json.loads(ran.stdout)["attempts"]}
+        attempts = json.loads(ran.stdout)["attempts"]
+        return ran.returncode, {attempt["probe"]: attempt for attempt in attempts}
 
 
 @pytest.fixture(scope="module")
 def trying(namespace: Kubectl, admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Trying:
     """As a service account with the role of the documentation."""
     (role,) = block("try.md", "Permissions").documents
-    where = namespace.namespace
-    account = {"kind": "ServiceAccount", "name": "tester", "namespace": where}
-    namespace.apply(
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tester"}},
-        role,
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "tester"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]},
-            "subjects": [account],
-        },
-    )  # fmt: skip
+    account = typed("ServiceAccount", metadata={"name": "tester"})
+    namespace.apply(account, role)
+    namespace.run(
+        "create",
+        "rolebinding",
+        "tester",
+        f"--role={role['metadata']['name']}",
+        f"--serviceaccount={namespace.namespace}:tester",
+    )
     folder = tmp_path_factory.mktemp("trying")
-    return Trying(kubeconfig_of(admin, "tester", folder, namespace=where), where)
+    kubeconfig = kubeconfig_of(admin, "tester", folder, namespace=namespace.namespace)
+    return Trying(kubeconfig, namespace.namespace)
 
 
 @pytest.fixture(scope="module")
@@ -122,15 +125,19 @@ def test_state_and_message_are_those_that_the_daemon_then_reports(
     assert namespace.get("pod", "game")["metadata"]["resourceVersion"] == before
 
     namespace.apply(marker("game", PROBES))
-    types = {each: f"e2e.example.com/{each}" for each in PROBES}
+    types = list(map(condition_type, PROBES))
     pods.until(
         "every condition",
-        lambda newest: all(status_of(newest["game"], each) for each in types.values()),
+        lambda newest: all(status_of(newest["game"], kind) for kind in types),
     )
-    reported = {each: condition(pods.newest["game"], kind) for each, kind in types.items()}
-    assert {name: (each["conditionStatus"], each["message"]) for name, each in found.items()} == {
-        name: (each["status"], each.get("message", "")) for name, each in reported.items()
+    reported: dict[str, tuple[str, str]] = {}
+    for name in PROBES:
+        shown = condition(pods.newest["game"], condition_type(name))
+        reported[name] = (shown["status"], shown.get("message", ""))
+    tried = {
+        name: (attempt["conditionStatus"], attempt["message"]) for name, attempt in found.items()
     }
+    assert tried == reported
     namespace.run("delete", "podprobemarker", "game", "--timeout=60s")
 
 
@@ -170,12 +177,11 @@ def test_grpc_health_service_of_the_hosts_network(
     sleeping = ("sleep", "100000")
     namespace.apply(busybox_pod("host", *sleeping, labels={"app": "host"}, hostNetwork=True))
     namespace.run("wait", "--for=condition=Ready", "pod/host", f"--timeout={PATIENCE_SECONDS:g}s")
-    serving = {"port": health_port}
-    probes: dict[str, Any] = {
-        "up": {"grpc": serving},
-        "down": {"grpc": {**serving, "service": "down"}},
+    actions: dict[str, Json] = {
+        "up": {"grpc": {"port": health_port}},
+        "down": {"grpc": {"port": health_port, "service": "down"}},
     }
-    code, found = trying.attempts("host", file=marker("host", probes))
+    code, found = trying.attempts("host", file=marker("host", actions))
     assert code == 1
     assert (found["up"]["state"], found["up"]["message"]) == ("Succeeded", "service healthy")
     assert found["down"]["message"] == 'service unhealthy (responded with "NOT_SERVING")'
