@@ -21,7 +21,12 @@ from kruise_probe.api.times import utc_now
 
 Object = dict[str, Any]
 
-GRPC_PORT, FOLDED_PORT, DRIP_PORT, REDIRECT_PORT = 50051, 8081, 8082, 8083
+GRPC_PORT = 50051
+FOLDED_PORT = 8081
+DRIP_PORT = 8082
+REDIRECT_PORT = 8083
+UNFINISHED_PORT = 9000
+"""The first port of those that send a part of a message."""
 
 _SERVERS = rf"""
 cd /tmp
@@ -88,22 +93,25 @@ HTTPS: Object = {"httpGet": {"path": "/", "scheme": "HTTPS"}}
 
 def _tiny_certificate() -> bytes:
     key = Ed25519PrivateKey.generate()
-    name = x509.Name([])
+    nobody = x509.Name([])
     builder = x509.CertificateBuilder(
-        name, name, key.public_key(), 1, utc_now(), utc_now() + timedelta(days=1)
+        nobody,
+        nobody,
+        key.public_key(),
+        1,
+        utc_now(),
+        utc_now() + timedelta(days=1),
     )
     return builder.sign(key, None).public_bytes(Encoding.DER)
 
 
 def unfinished() -> dict[str, tuple[Object, bytes]]:
     """What servers send before they wait, and the handlers that read it: rows 9 and 10."""
+    page = {"httpGet": {"path": "/"}}
     return {
         "frame": (GRPC, SETTINGS + (250_000).to_bytes(3) + frame(0, 0, 1, bytes(20_000))[3:]),
         "message": (GRPC, BEGUN + frame(0, 0, 1, bytes(16_000)) * 4),
-        "head": (
-            {"httpGet": {"path": "/"}},
-            b"HTTP/1.1 200 OK\r\nA: " + b"a" * 60_000,
-        ),
+        "head": (page, b"HTTP/1.1 200 OK\r\nA: " + b"a" * 60_000),
         "handshake": (HTTPS, tls_certificates(bytes(30_000), declared=99_000)),
         "chain": (HTTPS, tls_certificates(*[_tiny_certificate()] * 431)),
     }
@@ -128,9 +136,9 @@ def _shouting_pod(number: int) -> Object:
 def _holding_pod(number: int) -> Object:
     """Rows 9 and 10: each port sends part of a message."""
     lines = ["cd /tmp"]
-    for place, name in enumerate(unfinished()):
+    for port, name in enumerate(unfinished(), UNFINISHED_PORT):
         lines.append(f"printf '#!/bin/sh\ncat /data/{name}; sleep {HELD_SECONDS}\n' > {name}")
-        lines.append(f"chmod +x {name}; nc -ll -p {9000 + place} -e /tmp/{name} &")
+        lines.append(f"chmod +x {name}; nc -ll -p {port} -e /tmp/{name} &")
     lines.append("wait")
     pod = busybox_pod(
         f"holding-{number}",
@@ -158,77 +166,68 @@ def markers_of_rows() -> Iterator[Object]:
     page = {"httpGet": {"port": 8080, "path": "/ok"}}
     shout = {"exec": {"command": ["sh", "-c", "yes '<' | tr -d '\\n' | head -c 1024"]}}
     for number in range(4):
-        flapping = [_probe(f"f{number}-{n}", page, periodSeconds=10) for n in range(30)]
-        yield _marker(f"flapping-{number}", {"matchLabels": {"flapping": "yes"}}, flapping)
-        shouting = [_probe(f"s{number}-{n}", shout, periodSeconds=300) for n in range(30)]
-        yield _marker(f"shouting-{number}", {"matchLabels": {"shouting": "yes"}}, shouting)
-    for place, (name, (action, _)) in enumerate(unfinished().items()):
+        flapping = _probes(30, f"f{number}", page, periodSeconds=10)
+        yield _marker(f"flapping-{number}", "flapping", flapping)
+        shouting = _probes(30, f"s{number}", shout, periodSeconds=300)
+        yield _marker(f"shouting-{number}", "shouting", shouting)
+    for port, (name, (action, _)) in enumerate(unfinished().items(), UNFINISHED_PORT):
         ((handler, fields),) = action.items()
-        held = {handler: {**fields, "port": 9000 + place}}
-        holding = [
-            _probe(f"{name}-{n}", held, timeoutSeconds=30, periodSeconds=30) for n in range(24)
-        ]
-        yield _marker(name, {"matchLabels": {"holding": "yes"}}, holding)
+        held = {handler: {**fields, "port": port}}
+        holding = _probes(24, name, held, timeoutSeconds=30, periodSeconds=30)
+        yield _marker(name, "holding", holding)
 
 
 def _probe(name: str, handler: Object, **numbers: int) -> Object:
-    kind = f"attack.example.com/{name}"
-    return probe(name, probe={**handler, **numbers}, podConditionType=kind, markerPolicy=None)
+    return probe(
+        name,
+        probe={**handler, **numbers},
+        podConditionType=f"attack.example.com/{name}",
+        markerPolicy=None,
+    )
 
 
-def _marker(name: str, selector: Object, probes: list[Object]) -> Object:
-    return marker_object(*probes, name=name, selector=selector)
+def _probes(count: int, name: str, handler: Object, **numbers: int) -> list[Object]:
+    return [_probe(f"{name}-{number}", handler, **numbers) for number in range(count)]
+
+
+def _marker(name: str, of: str, probes: list[Object]) -> Object:
+    """A marker of the pods of one attack."""
+    return marker_object(*probes, name=name, selector={"matchLabels": {of: "yes"}})
 
 
 def markers(*, crowd: int) -> Iterator[Object]:
     """One marker for each kind of attack, and `crowd` small ones on one pod."""
-    attacker = {"matchLabels": {"attacker": "yes"}}
     hang = {"exec": {"command": ["sleep", "100000"]}}
+    yield _marker("hang", "attacker", _probes(16, "hang", hang, timeoutSeconds=3600))
+    again: list[Object] = []
+    for number in range(16):
+        command = ["sleep", f"{1000 + number}"]
+        again.append(_probe(f"again-{number}", {"exec": {"command": command}}))
+    yield _marker("hang-again", "attacker", again)
     shout = {"exec": {"command": ["dd", "if=/dev/zero", "bs=1M", "count=15"]}}
-    yield _marker(
-        "hang", attacker, [_probe(f"hang-{n}", hang, timeoutSeconds=3600) for n in range(16)]
-    )
-    yield _marker(
-        "hang-again",
-        attacker,
-        [_probe(f"again-{n}", {"exec": {"command": ["sleep", f"{1000 + n}"]}}) for n in range(16)],
-    )
-    yield _marker("shout", attacker, [_probe("shout", shout, periodSeconds=2)])
-    yield _marker(
-        "servers",
-        attacker,
-        [
-            _probe("grpc", {"grpc": {"port": GRPC_PORT}}),
-            _probe("folded", {"httpGet": {"port": FOLDED_PORT}}),
-            _probe("drip", {"httpGet": {"port": DRIP_PORT}}),
-            _probe("redirect", {"httpGet": {"port": REDIRECT_PORT}}),
-        ],
-    )
+    yield _marker("shout", "attacker", [_probe("shout", shout, periodSeconds=2)])
+    servers = [
+        _probe("grpc", {"grpc": {"port": GRPC_PORT}}),
+        _probe("folded", {"httpGet": {"port": FOLDED_PORT}}),
+        _probe("drip", {"httpGet": {"port": DRIP_PORT}}),
+        _probe("redirect", {"httpGet": {"port": REDIRECT_PORT}}),
+    ]
+    yield _marker("servers", "attacker", servers)
     yield _cycle("cycle-a", {"key": "loop-y", "operator": "DoesNotExist"}, "loop-x")
     yield _cycle("cycle-b", {"key": "loop-x", "operator": "Exists"}, "loop-y")
     for number in range(crowd):
-        yield _marker(
-            f"crowd-{number}",
-            attacker,
-            [
-                _probe(f"c{number}-{n}", {"tcpSocket": {"port": 9}}, periodSeconds=5)
-                for n in range(4)
-            ],
-        )
+        small = _probes(4, f"c{number}", {"tcpSocket": {"port": 9}}, periodSeconds=5)
+        yield _marker(f"crowd-{number}", "attacker", small)
     large = {"exec": {"command": ["true", "x" * 7000]}}
-    yield _marker(
-        "large",
-        {"matchLabels": {"ballast": "yes"}},
-        [_probe(f"large-{n}", large, periodSeconds=60) for n in range(8)],
-    )
+    yield _marker("large", "ballast", _probes(8, "large", large, periodSeconds=60))
 
 
 def _cycle(name: str, requirement: Object, key: str) -> Object:
-    policy = {"state": "Succeeded", "labels": {key: "1"}}
-    one = {**_probe(name, {"tcpSocket": {"port": DRIP_PORT}}), "markerPolicy": [policy]}
-    return _marker(
-        name, {"matchLabels": {"attacker": "yes"}, "matchExpressions": [requirement]}, [one]
-    )
+    cycling = _probe(name, {"tcpSocket": {"port": DRIP_PORT}})
+    cycling["markerPolicy"] = [{"state": "Succeeded", "labels": {key: "1"}}]
+    marker = _marker(name, "attacker", [cycling])
+    marker["spec"]["selector"]["matchExpressions"] = [requirement]
+    return marker
 
 
 @asynccontextmanager
@@ -236,10 +235,10 @@ async def strangers(*ports: int, count: int) -> AsyncIterator[None]:
     """Connections from outside to every port that the programs listen on."""
     async with AsyncExitStack() as stack:
         for port in ports:
-            _ = await stack.enter_async_context(background(_hold_connections(port, count=count)))
-            _ = await stack.enter_async_context(
-                background(_pipeline_metrics(port, count=count // 4))
-            )
+            holding = background(_hold_connections(port, count=count))
+            _ = await stack.enter_async_context(holding)
+            pipelining = background(_pipeline_metrics(port, count=count // 4))
+            _ = await stack.enter_async_context(pipelining)
         yield
 
 

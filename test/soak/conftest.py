@@ -4,6 +4,7 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -49,14 +50,10 @@ def limits(request: pytest.FixtureRequest) -> Limits:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [each for found in terminalreporter.stats.values() for each in found]
-    limits = [
-        limit
-        for each in reports
-        if getattr(each, "when", "") == "call"
-        for name, limit in each.user_properties
-        if name == NOT_CHECKED
-    ]
+    limits: list[str] = []
+    for report in chain.from_iterable(terminalreporter.stats.values()):
+        if getattr(report, "when", "") == "call":
+            limits += [limit for name, limit in report.user_properties if name == NOT_CHECKED]
     if limits:
         terminalreporter.write_line(f"{len(limits)} limits {NOT_CHECKED}: {'; '.join(limits)}")
 

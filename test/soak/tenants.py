@@ -21,6 +21,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,13 @@ class _PacedClient(RestClient):
             return await super().send(request)
 
 
+Work = Coroutine[Any, Any, object]
+"""One request, or a few that belong together."""
+ProbesOf = Callable[[int], list[Json]]
+"""The probes of a marker, by its number."""
+REFUSED = (ConnectionFailed, TooManyRequests, ServerError, NotFound, Conflict)
+
+
 class Tenant(Hollow):
     """A namespace with nodes of its own.
 
@@ -151,34 +159,40 @@ class Tenant(Hollow):
     def __str__(self) -> str:
         return f"{self.namespace} has made {self.made} of {self.wanted} objects and {self.changes} attacks"
 
-    async def change(self, work: Coroutine[Any, Any, object]) -> bool:
-        """Whether it was made. An overloaded server may refuse it, or an earlier step."""
-        with contextlib.suppress(
-            ConnectionFailed, TooManyRequests, ServerError, NotFound, Conflict
-        ):
+    async def change(self, work: Work) -> bool:
+        """Whether it succeeded. An overloaded server may refuse it, or an earlier step."""
+        with contextlib.suppress(*REFUSED):
             await work
             return True
         return False
 
-    async def create_all(self, work: Iterable[Coroutine[Any, Any, object]]) -> None:
+    async def create_all(self, work: Iterable[Work]) -> None:
         all_work = list(work)
         self.wanted += len(all_work)
-        await run_concurrently(self._create(one) for one in all_work)
+        await run_concurrently(map(self._create, all_work))
 
-    async def _create(self, work: Coroutine[Any, Any, object]) -> None:
+    async def _create(self, work: Work) -> None:
         self.made += await self.change(work)
 
-    async def relabel(self, number: int, labels: Json) -> None:
-        await self.api.merge(
-            pod_path(pod_name(number), self.namespace), {"metadata": {"labels": labels}}
+    async def create_markers(self, count: int, probes_of: ProbesOf) -> None:
+        await self.create_all(
+            self.add_marker(*probes_of(number), name=f"m{number}") for number in range(count)
         )
+
+    async def relabel(self, number: int, labels: Json) -> None:
+        path = pod_path(pod_name(number), self.namespace)
+        await self.api.merge(path, {"metadata": {"labels": labels}})
 
     async def add_held_marker(self, name: str) -> None:
         """It is being deleted, and nobody removes its finalizer."""
         body = marker_object(name=name)
         body["metadata"]["finalizers"] = [HELD]
-        await self.api.create(marker_path("", self.namespace).rstrip("/"), body)
+        await self.api.create(self._markers, body)
         await self.remove_marker(name)
+
+    @property
+    def _markers(self) -> str:
+        return marker_path("", self.namespace).rstrip("/")
 
     async def report(self, *, flips: bool = True) -> None:
         """The daemons of its nodes write a new state of all probes."""
@@ -199,18 +213,18 @@ class Tenant(Hollow):
 
     async def _remove(self) -> None:
         """Markers must not wait for a finalizer that nobody removes."""
-        markers = marker_path("", self.namespace).rstrip("/")
-        found = (await self.api.get(markers))["items"]
-        await run_concurrently(self.change(self._free(each["metadata"]["name"])) for each in found)
-        gone = [markers, pod_path("", self.namespace).rstrip("/")]
+        markers = await self.api.get(self._markers)
+        await run_concurrently(map(self._free, markers["items"]))
+        paths = [self._markers, pod_path("", self.namespace).rstrip("/")]
         for node in self.nodes:
-            gone += [f"/api/v1/nodes/{node}", node_pod_probe_path(node)]
-        for path in (*gone, f"/api/v1/namespaces/{self.namespace}"):
+            paths += [f"/api/v1/nodes/{node}", node_pod_probe_path(node)]
+        paths.append(f"/api/v1/namespaces/{self.namespace}")
+        for path in paths:
             await self.change(self.api.delete(path, grace_seconds=0))
 
-    async def _free(self, marker: str) -> None:
-        path = marker_path(marker, self.namespace)
-        await self.api.merge(path, {"metadata": {"finalizers": None}})
+    async def _free(self, marker: Json) -> None:
+        path = marker_path(marker["metadata"]["name"], self.namespace)
+        await self.change(self.api.merge(path, {"metadata": {"finalizers": None}}))
 
 
 Attack = Callable[[Tenant], AsyncGenerator[float]]
@@ -228,24 +242,27 @@ async def bystanders(tenant: Tenant) -> AsyncGenerator[float]:
 async def many_probes(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 1: 64 markers of 32 probes; every edit concerns all pods of the tenant."""
     await tenant.place(1200)
-    await tenant.create_all(
-        tenant.add_marker(*small_probes(number, 32), name=f"m{number}") for number in range(64)
-    )
+    await tenant.create_markers(64, partial(small_probes, probes=32))
     yield PLACED
     await tenant.report(flips=False)
     for turn in count(1):
         number = turn % 4
-        await tenant.change(tenant.edit_marker(*small_probes(number, 32, turn), name=f"m{number}"))
+        edited = small_probes(number, probes=32, turn=turn)
+        await tenant.change(tenant.edit_marker(*edited, name=f"m{number}"))
         yield 20
 
 
-def small_probes(number: int, probes: int, turn: int = 0) -> list[Json]:
-    made: list[Json] = []
-    for place in range(probes):
-        kind = f"example.com/m{number}-{place}"
-        how = {"exec": {"command": ["true"]}, "periodSeconds": 60 + turn % 60}
-        made.append(probe(f"p{place}", probe=how, podConditionType=kind, markerPolicy=None))
-    return made
+def small_probes(number: int, *, probes: int = 1, turn: int = 0) -> list[Json]:
+    how = {"exec": {"command": ["true"]}, "periodSeconds": 60 + turn % 60}
+    return [
+        probe(
+            f"p{place}",
+            probe=how,
+            podConditionType=f"example.com/m{number}-{place}",
+            markerPolicy=None,
+        )
+        for place in range(probes)
+    ]
 
 
 async def held_markers(tenant: Tenant) -> AsyncGenerator[float]:
@@ -263,17 +280,16 @@ async def live_markers(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 3: 1,200 markers select each pod, and 60 of them are deleted and created again."""
     await tenant.place(200, on=50)
     markers = tenant.scaled(1200)
-    await tenant.create_all(
-        tenant.add_marker(*small_probes(number, 1), name=f"m{number}") for number in range(markers)
-    )
+    deleted = range(min(60, markers))
+    await tenant.create_markers(markers, small_probes)
     yield PLACED
     while True:
         await tenant.report()
-        for number in range(min(60, markers)):
+        for number in deleted:
             await tenant.change(tenant.remove_marker(f"m{number}"))
         yield 20
-        for number in range(min(60, markers)):
-            await tenant.change(tenant.add_marker(*small_probes(number, 1), name=f"m{number}"))
+        for number in deleted:
+            await tenant.change(tenant.add_marker(*small_probes(number), name=f"m{number}"))
         yield 20
 
 
@@ -292,14 +308,13 @@ def large_probes(turn: int) -> list[Json]:
     for place in range(8):
         words = [f"{turn:x}.{place}.{word:x}" for word in range(128)]
         labels = {f"example.com/l{place}-{key}": f"v{turn}" for key in range(12)}
-        probes.append(
-            probe(
-                f"p{place}",
-                probe={"exec": {"command": words}, "periodSeconds": 60},
-                podConditionType=f"example.com/c{place}",
-                markerPolicy=[{"state": "Succeeded", "labels": labels}],
-            )
+        large = probe(
+            f"p{place}",
+            probe={"exec": {"command": words}, "periodSeconds": 60},
+            podConditionType=f"example.com/c{place}",
+            markerPolicy=[{"state": "Succeeded", "labels": labels}],
         )
+        probes.append(large)
     return probes
 
 
@@ -311,10 +326,13 @@ async def pods_with_many_ports(tenant: Tenant) -> AsyncGenerator[float]:
     collection = pod_path("", tenant.namespace).rstrip("/")
     for turn in count(1):
         body = pod_object(
-            pod_name(turn), node=tenant.node(0), ip=pod_ip(0), at=format_time(utc_now())
+            pod_name(turn),
+            node=tenant.node(0),
+            ip=pod_ip(0),
+            at=format_time(utc_now()),
+            labels={"app": "web", "example.com/number": str(turn)},
         )
         del body["status"]
-        body["metadata"]["labels"]["example.com/number"] = str(turn)
         body["spec"]["containers"][0]["ports"] = [
             {"name": f"p{turn % 9999}-{number}", "containerPort": number + 1}
             for number in range(1000)
@@ -327,9 +345,7 @@ async def pods_with_many_ports(tenant: Tenant) -> AsyncGenerator[float]:
 async def updates_that_change_nothing(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 5: an annotation that nobody reads."""
     pods = await tenant.place(100)
-    await tenant.create_all(
-        tenant.add_marker(*small_probes(number, 1), name=f"m{number}") for number in range(5)
-    )
+    await tenant.create_markers(5, small_probes)
     yield PLACED
     for turn in count(1):
         path = pod_path(pod_name(turn % pods), tenant.namespace)
@@ -340,7 +356,7 @@ async def updates_that_change_nothing(tenant: Tenant) -> AsyncGenerator[float]:
 
 async def refused_patches(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 6: a policy of the cluster refuses the marks of all pods."""
-    name = f"refuse-{tenant.namespace}"
+    metadata = {"name": f"refuse-{tenant.namespace}"}
     rule = {
         "apiGroups": [""],
         "apiVersions": ["v1"],
@@ -348,21 +364,22 @@ async def refused_patches(tenant: Tenant) -> AsyncGenerator[float]:
         "resources": ["pods/status"],
     }
     expression = f"!has(object.metadata.labels) || !('{LABEL}' in object.metadata.labels)"
-    spec = {
+    policy = {
         "matchConstraints": {"resourceRules": [rule]},
         "validations": [{"expression": expression, "message": "no marks here"}],
     }
     of_tenant = {"matchLabels": {"kubernetes.io/metadata.name": tenant.namespace}}
     binding = {
-        "policyName": name,
+        "policyName": metadata["name"],
         "validationActions": ["Deny"],
         "matchResources": {"namespaceSelector": of_tenant},
     }
-    metadata = {"name": name}
-    made = ((POLICIES, spec), (BINDINGS, binding))
     try:
         await tenant.create_all(
-            tenant.api.create(path, {"metadata": metadata, "spec": one}) for path, one in made
+            [
+                tenant.api.create(POLICIES, {"metadata": metadata, "spec": policy}),
+                tenant.api.create(BINDINGS, {"metadata": metadata, "spec": binding}),
+            ]
         )
         await tenant.place(1000)
         await tenant.create_all([tenant.add_marker()])
@@ -371,8 +388,8 @@ async def refused_patches(tenant: Tenant) -> AsyncGenerator[float]:
             await tenant.report()
             yield REPORT_SECONDS
     finally:
-        await tenant.change(tenant.api.delete(f"{BINDINGS}/{name}"))
-        await tenant.change(tenant.api.delete(f"{POLICIES}/{name}"))
+        for collection in (BINDINGS, POLICIES):
+            await tenant.change(tenant.api.delete(f"{collection}/{metadata['name']}"))
 
 
 async def labels_of_two_owners(tenant: Tenant) -> AsyncGenerator[float]:
@@ -390,9 +407,7 @@ async def labels_of_two_owners(tenant: Tenant) -> AsyncGenerator[float]:
 async def markers_beyond_the_keys_of_a_pod(tenant: Tenant) -> AsyncGenerator[float]:
     """Rows 11 and the limits: each marker has 100 keys, and some are left out. Their labels are renamed."""
     await tenant.place(20)
-    await tenant.create_all(
-        tenant.add_marker(*many_keys(number, 0), name=f"m{number}") for number in range(14)
-    )
+    await tenant.create_markers(14, many_keys)
     yield PLACED
     for turn in count(1):
         number = turn % 14
@@ -400,14 +415,17 @@ async def markers_beyond_the_keys_of_a_pod(tenant: Tenant) -> AsyncGenerator[flo
         yield PACE_SECONDS
 
 
-def many_keys(number: int, turn: int) -> list[Json]:
+def many_keys(number: int, turn: int = 0) -> list[Json]:
     labels = {f"example.com/m{number}-{key}": f"v{turn}" for key in range(25)}
-    probes: list[Json] = []
-    for place in range(4):
-        policy = {"state": "Succeeded", "labels": labels}
-        kind = f"example.com/m{number}-{place}"
-        probes.append(probe(f"p{place}", podConditionType=kind, markerPolicy=[policy]))
-    return probes
+    policies = [{"state": "Succeeded", "labels": labels}]
+    return [
+        probe(
+            f"p{place}",
+            podConditionType=f"example.com/m{number}-{place}",
+            markerPolicy=policies,
+        )
+        for place in range(4)
+    ]
 
 
 ROWS: tuple[Attack, ...] = (
@@ -500,7 +518,7 @@ async def _main(kubeconfig: str, run: str, share: float) -> None:
             await _attack(attackers, pace)
         finally:
             pace.is_limited = False
-            await run_concurrently(each.remove_all() for each in attackers)
+            await run_concurrently(tenant.remove_all() for tenant in attackers)
 
 
 async def _attack(attackers: dict[Tenant, Attack], pace: _Pace) -> None:

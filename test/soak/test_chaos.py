@@ -31,17 +31,20 @@ from support.programs import ALONE, Program
 from support.proxy import faulty_proxy
 from support.target import (
     Target,
+    WatchedKind,
     annotations,
-    condition,
     labels,
     node_pod_probe_path,
     pod_path,
     results_of,
+    status_of,
 )
 from support.wire import Json
 
 from kruise_probe.api.errors import KubeError
 
+RENAMED = "example.com/renamed"
+SECOND = "example.com/second"
 CONVERGED_SECONDS = 120.0
 LOOK_SECONDS = 5.0
 """Longer than initial keys are spread over, and than a marker's status is delayed."""
@@ -59,7 +62,9 @@ LONG = Scale(nodes=200, pods=1_000, seconds=600, calm_seconds=(2, 20))
 
 
 class Chaos:
-    """Users, daemons and inject_faults, each with random numbers of their own."""
+    """Users, daemons and faults, each with random numbers of their own."""
+
+    manager: Program
 
     def __init__(
         self, plane: ControlPlane, stage: HollowCluster, scale: Scale, seed: int, folder: Path
@@ -73,7 +78,6 @@ class Chaos:
         self.epoch = 0
         self.edits = 0
         self.faults: list[str] = []
-        self.manager: Program | None = None
         stage.daemons.result_of = self.result_of
 
     def result_of(self, pod: str, name: str) -> tuple[str, str]:
@@ -94,7 +98,9 @@ class Chaos:
             await asyncio.sleep(random.uniform(0, 0.1))
 
     async def edit(self, random: Random) -> None:
-        hollow, api, number = self.stage.hollow, self.stage.api, random.randrange(self.scale.pods)
+        hollow = self.stage.hollow
+        api = self.stage.api
+        number = random.randrange(self.scale.pods)
         path = pod_path(pod_name(number), hollow.namespace)
         match random.randrange(13):
             case 0 | 1:
@@ -104,30 +110,33 @@ class Chaos:
                 labels = {"app": random.choice(["web", "db"]), "tier": random.choice("xy")}
                 await hollow.add_pod(number, node=node, labels=labels)
             case 5 | 6 | 7:
-                change = {"app": random.choice(["web", "web", "db", None])}
-                await api.merge(path, {"metadata": {"labels": change}})
+                app = random.choice(["web", "web", "db", None])
+                await api.merge(path, {"metadata": {"labels": {"app": app}}})
             case 8:
                 self.epoch += 1
             case 9:
                 await self.edit_marker(random)
             case 10:
-                name = node_name(random.randrange(self.scale.nodes))
-                await api.merge(node_pod_probe_path(name), {"spec": {"podProbes": None}})
+                report = node_pod_probe_path(node_name(random.randrange(self.scale.nodes)))
+                await api.merge(report, {"spec": {"podProbes": None}})
             case 11:  # no kubelet runs, so the pod stays terminating
                 await api.delete(path, grace_seconds=30)
             case _:
-                meddled = {"labels": {LABEL: "meddled"}, "annotations": {"other": str(self.edits)}}
-                await api.merge(path, {"metadata": meddled})
+                metadata = {
+                    "labels": {LABEL: "meddled"},
+                    "annotations": {"other": str(self.edits)},
+                }
+                await api.merge(path, {"metadata": metadata})
 
     async def edit_marker(self, random: Random) -> None:
         """The second marker comes and goes; the first has another condition every now and then."""
         hollow = self.stage.hollow
         match random.randrange(3):
             case 0:
-                kind = random.choice([CONDITION, "example.com/renamed"])
+                kind = random.choice([CONDITION, RENAMED])
                 await hollow.edit_marker(probe("first", podConditionType=kind), name="alpha")
             case 1:
-                second = probe("second", podConditionType="example.com/second")
+                second = probe("second", podConditionType=SECOND)
                 await hollow.add_marker(second, name="beta", app="db")
             case _:
                 await hollow.remove_marker("beta")
@@ -153,89 +162,95 @@ class Chaos:
         await self.plane.kill(component)
         await self.plane.do("start", component)
 
-    async def kill_manager(self) -> None:
-        assert self.manager
+    def assert_manager_runs(self) -> None:
         assert self.manager.running, f"it ended by itself: {self.manager.tail()}"
+
+    async def kill_manager(self) -> None:
+        self.assert_manager_runs()
         await self.manager.kill()
         await self.start_manager()
 
     async def pause_manager(self) -> None:
-        assert self.manager
         self.manager.send(signal.SIGSTOP)
         await asyncio.sleep(2.0)
         self.manager.send(signal.SIGCONT)
 
-    # The end.
-
     def differs(self) -> Json:
-        """What is not as the objects say: computed here, from what users wished and daemons told."""
-        watched = self.api
-        reports = {each["metadata"]["name"]: each for each in watched.node_pod_probes.all()}
-        markers = {each["metadata"]["name"]: each for each in watched.markers.all()}
+        """What differs from the state computed here, from what users wrote and daemons reported: some of it."""
+        reports = by_name(self.api.node_pod_probes)
+        markers = by_name(self.api.markers)
         wrong: Json = {}
-        listed: dict[str, dict[str, list[str]]] = {}
-        for pod in watched.pods.all():
-            wanted = self.probes_of(pod, markers)
-            listed.setdefault(pod["spec"]["nodeName"], {})[pod["metadata"]["uid"]] = wanted
-            published = self.published(pod, reports)
-            seen = self.seen(pod)
-            expected = self.expected(pod, markers, published)
-            if seen != expected and not terminating(pod) and len(wrong) < 5:
+        if len(reports) != self.scale.nodes:
+            wrong["reports"] = len(reports)
+        entries: dict[str, dict[str, list[str]]] = {name: {} for name in reports}
+        for pod in self.api.pods.all():
+            node = pod["spec"]["nodeName"]
+            probes = probes_of(pod, markers)
+            if probes:
+                entries.setdefault(node, {})[pod["metadata"]["uid"]] = list(probes)
+            published = results_of_pod(pod, reports.get(node, {}))
+            expected = expected_marks(pod, probes, published)
+            if marks_of(pod) != expected and not terminating(pod):
                 wrong[pod["metadata"]["name"]] = {
-                    "is": seen,
+                    "is": marks_of(pod),
                     "should be": expected,
                     "published": published,
                 }
         for name, report in reports.items():
-            entries = report["spec"].get("podProbes") or ()
-            found = {each["uid"]: [one["name"] for one in each["probes"]] for each in entries}
-            should = {uid: names for uid, names in listed.get(name, {}).items() if names}
-            if found != should and len(wrong) < 5:
-                wrong[name] = {"is": found, "should be": should}
-        if len(reports) != self.scale.nodes:
-            wrong["reports"] = len(reports)
-        return wrong
+            listed = {
+                entry["uid"]: [probe["name"] for probe in entry["probes"]]
+                for entry in report["spec"].get("podProbes") or ()
+            }
+            if listed != entries[name]:
+                wrong[name] = {"is": listed, "should be": entries[name]}
+        return dict(list(wrong.items())[:5])
 
-    def probes_of(self, pod: Json, markers: dict[str, Json]) -> list[str]:
-        """Names of the pod's probes; none without a status, and none while the pod is terminating.
 
-        A kill of the API server between the two requests of `add_pod` leaves a pod without a status. A kill of etcd
-        during a removal leaves a terminating pod: kube-apiserver first sets deletionTimestamp, then deletes the pod.
-        """
-        if condition(pod, "Initialized").get("status") != "True" or terminating(pod):
-            return []
-        found = []
-        for name, marker in sorted(markers.items()):
-            if marker["spec"]["selector"]["matchLabels"].items() <= labels(pod).items():
-                found += [f"{name}#{each['name']}" for each in marker["spec"]["probes"]]
+def by_name(kind: WatchedKind) -> dict[str, Json]:
+    return {found["metadata"]["name"]: found for found in kind.all()}
+
+
+def probes_of(pod: Json, markers: dict[str, Json]) -> dict[str, str]:
+    """The condition of each of the pod's probes; none without a status, and none while the pod is terminating.
+
+    A kill of the API server between the two requests of `add_pod` leaves a pod without a status. A kill of etcd
+    during a removal leaves a terminating pod: kube-apiserver first sets deletionTimestamp, then deletes the pod.
+    """
+    found: dict[str, str] = {}
+    if status_of(pod, "Initialized") != "True" or terminating(pod):
         return found
+    for name, marker in sorted(markers.items()):
+        if marker["spec"]["selector"]["matchLabels"].items() <= labels(pod).items():
+            for probe in marker["spec"]["probes"]:
+                found[f"{name}#{probe['name']}"] = probe["podConditionType"]
+    return found
 
-    def published(self, pod: Json, reports: dict[str, Json]) -> dict[str, tuple[str, str]]:
-        found = results_of(reports.get(pod["spec"]["nodeName"]) or {})
-        return {
-            name: result for (uid, name), result in found.items() if uid == pod["metadata"]["uid"]
-        }
 
-    def seen(self, pod: Json) -> Json:
-        kinds = (CONDITION, "example.com/renamed", "example.com/second")
-        return {
-            "label": labels(pod).get(LABEL),
-            "cost": annotations(pod).get(ANNOTATION),
-            **{each: condition(pod, each).get("status") for each in kinds},
-        }
+def results_of_pod(pod: Json, report: Json) -> dict[str, tuple[str, str]]:
+    pod_uid = pod["metadata"]["uid"]
+    return {name: result for (uid, name), result in results_of(report).items() if uid == pod_uid}
 
-    def expected(self, pod: Json, markers: dict[str, Json], published: Json) -> Json:
-        should: Json = dict.fromkeys(self.seen(pod))
-        for name in self.probes_of(pod, markers):
-            marker, _, wanted = name.partition("#")
-            one = next(each for each in markers[marker]["spec"]["probes"] if each["name"] == wanted)
-            state = published.get(name, ("nothing", ""))[0]
-            good = state == "Succeeded"
-            should[one["podConditionType"]] = str(good)
-            should |= {"label": "good" if good else "bad", "cost": "-1" if good else "1"}
-        if should["label"] is None and labels(pod).get(LABEL) == "meddled":
-            should["label"] = "meddled"
-        return should
+
+def marks_of(pod: Json) -> Json:
+    marks: Json = {"label": labels(pod).get(LABEL), "cost": annotations(pod).get(ANNOTATION)}
+    for kind in (CONDITION, RENAMED, SECOND):
+        marks[kind] = status_of(pod, kind)
+    return marks
+
+
+def expected_marks(
+    pod: Json, probes: dict[str, str], published: dict[str, tuple[str, str]]
+) -> Json:
+    marks: Json = dict.fromkeys(marks_of(pod))
+    for name, kind in probes.items():
+        state, _ = published.get(name, ("nothing", ""))
+        if state == "Succeeded":
+            marks |= {kind: "True", "label": "good", "cost": "-1"}
+        else:
+            marks |= {kind: "False", "label": "bad", "cost": "1"}
+    if not probes and labels(pod).get(LABEL) == "meddled":
+        marks["label"] = "meddled"
+    return marks
 
 
 def terminating(pod: Json) -> bool:
@@ -252,9 +267,9 @@ async def pending_writes(chaos: Chaos) -> list[str]:
             await new.ready()
             await asyncio.sleep(LOOK_SECONDS)
         return [
-            f"{each.method} {each.path}"
-            for each in proxy.log
-            if each.writes and each.resource != "events"
+            f"{request.method} {request.path}"
+            for request in proxy.log
+            if request.writes and request.resource != "events"
         ]
 
 
@@ -264,49 +279,40 @@ async def test_chaos(
 ) -> None:
     scale = SHORT if short else LONG
     seed = random.randrange(2**32)
+    nodes = list(map(node_name, range(scale.nodes)))
     async with staged(control_plane, "chaos") as stage:
         chaos = Chaos(control_plane, stage, scale, seed, tmp_path)
         await stage.hollow.add_nodes(scale.nodes)
         client = stage.api.client
-        heartbeats = Heartbeats(client, map(node_name, range(scale.nodes)))
+        heartbeats = Heartbeats(client, nodes)
         await stage.hollow.add_marker(probe("first"), name="alpha")
         await stage.hollow.add_pods(scale.pods, nodes=scale.nodes)
         await chaos.start_manager()
         try:
             async with background(heartbeats.run()), nothing_is_stale(client, "chaos"):
-                await until_over(chaos, seed)
-                print_line(
-                    f"{chaos.edits} edits; {len(chaos.faults)} faults: {', '.join(chaos.faults[:60])}"
-                )
-                assert_not_ended_by_itself(chaos)
+                await until_over(chaos)
+                faults = ", ".join(chaos.faults[:60])
+                print_line(f"{chaos.edits} edits; {len(chaos.faults)} faults: {faults}")
+                chaos.assert_manager_runs()
                 await converged(chaos)
         except (AssertionError, ExceptionGroup) as error:
-            assert chaos.manager
             error.add_note(f"the end of the manager's log:\n{chaos.manager.tail()}")
             raise
         finally:
-            assert chaos.manager
             await chaos.manager.end()
 
 
-async def until_over(chaos: Chaos, seed: int) -> None:
+async def until_over(chaos: Chaos) -> None:
     async with asyncio.TaskGroup() as group:
-        others = [
-            group.create_task(chaos.users(Random(f"{seed} users"))),
-            group.create_task(chaos.stage.daemons.follow()),
-        ]
-        await chaos.inject_faults(Random(f"{seed} inject_faults"))
-        for each in others:
-            each.cancel()
-
-
-def assert_not_ended_by_itself(chaos: Chaos) -> None:
-    assert chaos.manager
-    assert chaos.manager.running, chaos.manager.tail()
+        users = group.create_task(chaos.users(Random(f"{chaos.seed} users")))
+        daemons = group.create_task(chaos.stage.daemons.follow())
+        await chaos.inject_faults(Random(f"{chaos.seed} inject_faults"))
+        users.cancel()
+        daemons.cancel()
 
 
 async def converged(chaos: Chaos) -> None:
-    """Looked at with fresh eyes: the watches of before may not have come back yet."""
+    """Read with new watches, as the old ones may not have come back yet."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with Target(chaos.stage.api.client).watched() as target, asyncio.TaskGroup() as group:
@@ -320,7 +326,7 @@ async def converged(chaos: Chaos) -> None:
         )
         answering.cancel()
     print_line(f"converged {loop.time() - began:.1f} s after the last fault")
-    assert_not_ended_by_itself(chaos)
+    chaos.assert_manager_runs()
     left: list[str] = []
     for _ in range(3):
         left = await pending_writes(chaos)

@@ -8,13 +8,16 @@ from soak.forms import forms
 from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, staged
-from support.hollow import HollowCluster, pod_name, probe
+from support.hollow import HollowCluster, node_name, pod_name, probe
 from support.output import print_line
 from support.programs import ALONE
 from support.target import labels
 
-NODES, SIZE = 10, 3
-SHORT_GROUPS, GROUPS = 10, 100
+NODES = 10
+SIZE = 3
+"""Pods of a group."""
+SHORT_GROUPS = 10
+GROUPS = 100
 MOST_SECONDS = 5.0
 MOST_WRITES = 2
 """More for each group than without `exclusive`."""
@@ -32,30 +35,36 @@ class Groups:
         ground.daemons.result_of = self.result_of
 
     def result_of(self, pod: str, _probe: str) -> tuple[str, str]:
-        holds = int(pod.rpartition("-")[2]) // self.count == self.turn
+        number = int(pod.removeprefix("pod-"))
+        holds = number // self.count == self.turn
         return ("Succeeded" if holds else "Failed"), "fine"
 
-    def holders_are_those_of_the_turn(self) -> bool:
-        pods = self.ground.api.pods.all()
-        holders = {pod["metadata"]["name"] for pod in pods if labels(pod).get(ROLE) == "primary"}
+    def has_holders_of_the_turn(self) -> bool:
+        holders = {
+            pod["metadata"]["name"]
+            for pod in self.ground.api.pods.all()
+            if labels(pod).get(ROLE) == "primary"
+        }
         first = self.turn * self.count
-        return holders == {pod_name(number) for number in range(first, first + self.count)}
+        return holders == set(map(pod_name, range(first, first + self.count)))
 
     def is_edit_observed(self) -> bool:
         (marker,) = self.ground.api.markers.all()
         return (marker.get("status") or {}).get("observedGeneration") == 2
 
-    async def fail_over(self) -> tuple[float, int]:
-        """The seconds that it took, and the writes of pods."""
+    async def fail_over(self, how: str) -> tuple[float, int]:
+        """The seconds that it took, and the writes of pods; both are printed."""
         loop = asyncio.get_running_loop()
         before = self._versions()
         self.turn = (self.turn + 1) % SIZE
         began = loop.time()
         await self.ground.daemons.write_all()
-        await self.ground.api.pods.wait("all have moved", self.holders_are_those_of_the_turn)
+        await self.ground.api.pods.wait("all have moved", self.has_holders_of_the_turn)
         took = loop.time() - began
         await asyncio.sleep(2)  # for writes that come later
-        return took, self._versions() - before
+        writes = self._versions() - before
+        print_line(f"{self.count} groups {how}: {took:.2f} s, {writes} writes of pods")
+        return took, writes
 
     def _versions(self) -> int:
         return sum(map(len, self.ground.api.pods.history.values()))
@@ -70,21 +79,18 @@ async def test_all_groups_fail_over_in_time_with_two_writes_more(
         groups = Groups(ground, count)
         await ground.hollow.add_nodes(NODES)
         for number in range(count * SIZE):
-            of_group = {"app": "web", "shard": str(number % count)}
-            await ground.hollow.add_pods(1, nodes=NODES, first=number, labels=of_group)
+            node = node_name(number % NODES)
+            group = {"app": "web", "shard": str(number % count)}
+            await ground.hollow.add_pod(number, node=node, labels=group)
         await ground.hollow.add_marker(probe(markerPolicy=POLICIES))
         async with programs.running("manager", control_plane.kubeconfig, tmp_path, ALONE):
             async with background(ground.daemons.follow()):
-                await ground.api.pods.wait(
-                    "all have a holder", groups.holders_are_those_of_the_turn
-                )
-            took, writes = await groups.fail_over()
-            print_line(f"{count} groups without exclusive: {took:.2f} s, {writes} writes of pods")
+                await ground.api.pods.wait("all have a holder", groups.has_holders_of_the_turn)
+            _, usual_writes = await groups.fail_over("without exclusive")
             exclusive = {"groupByLabel": "shard"}
             await ground.hollow.edit_marker(probe(markerPolicy=POLICIES, exclusive=exclusive))
             await ground.api.markers.wait("the edit is observed", groups.is_edit_observed)
             for _ in range(SIZE):
-                took, more = await groups.fail_over()
-                print_line(f"{count} groups with exclusive: {took:.2f} s, {more} writes of pods")
-                assert more <= writes + MOST_WRITES * count
+                took, writes = await groups.fail_over("with exclusive")
+                assert writes <= usual_writes + MOST_WRITES * count
                 limits.check(f"all move within {MOST_SECONDS} s", took <= MOST_SECONDS)

@@ -24,15 +24,18 @@ LEASE_SECONDS = 15.0
 MOST_SECONDS = {signal.SIGTERM: 2.0, signal.SIGKILL: LEASE_SECONDS + 2.0}
 """From the signal to the next leader's first write."""
 
-NODES, PODS = 200, 10_000
-SHORT_NODES, SHORT_PODS = 4, 40
+NODES = 200
+PODS = 10_000
+SHORT_NODES = 4
+SHORT_PODS = 40
 
 
 @forms(short="40-pods-one-of-each-signal", long="10000-pods-ten-of-each-signal")
 async def test_c11_and_d7_the_next_leader_works_in_time_and_the_old_one_is_silent(
     control_plane: ControlPlane, short: bool, limits: Limits, tmp_path: Path
 ) -> None:
-    nodes, pods = (SHORT_NODES, SHORT_PODS) if short else (NODES, PODS)
+    nodes = SHORT_NODES if short else NODES
+    pods = SHORT_PODS if short else PODS
     times = 1 if short else 10
     took: dict[signal.Signals, list[float]] = {signal.SIGTERM: [], signal.SIGKILL: []}
     async with (
@@ -46,27 +49,28 @@ async def test_c11_and_d7_the_next_leader_works_in_time_and_the_old_one_is_silen
             assert not standby.work(), "a standby writes nothing"
             began = asyncio.get_running_loop().time()
             leader.program.send(how)
-            at = await first_work(standby, seconds=MOST_SECONDS[how] + 60)
-            took[how].append(at - began)
-            print_line(f"{how.name} to {standby.program.name}: {at - began:.2f} s")
-            await ended(leader, how)
+            first_write = await first_work(standby, seconds=MOST_SECONDS[how] + 60)
+            seconds = first_write - began
+            took[how].append(seconds)
+            print_line(f"{how.name} to {standby.program.name}: {seconds:.2f} s")
+            await assert_ended(leader, how)
             assert_one_after_the_other(leader, standby)
-            assert_silent(leader, since=at)
+            assert_silent(leader, since=first_write)
             leader = standby
-    for how, seconds in took.items():
-        listed = ", ".join(f"{each:.2f}" for each in seconds)
+    for how, measured in took.items():
+        limit = MOST_SECONDS[how]
+        listed = ", ".join(f"{seconds:.2f}" for seconds in measured)
         print_line(
             f"{how.name}, {pods} pods, lease of {LEASE_SECONDS:g} s: taken over after {listed} s"
         )
         limits.check(
-            f"after {how.name} the next leader writes within {MOST_SECONDS[how]:g} s",
-            max(seconds) <= MOST_SECONDS[how],
+            f"after {how.name} the next leader writes within {limit:g} s", max(measured) <= limit
         )
     # A killed leader is the control: its Lease must expire first.
     assert max(took[signal.SIGTERM]) < min(took[signal.SIGKILL]) / 4
 
 
-async def ended(leader: ProxiedManager, how: signal.Signals) -> None:
+async def assert_ended(leader: ProxiedManager, how: signal.Signals) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         code = await leader.program.process.wait()
     assert code == (0 if how == signal.SIGTERM else -how)
@@ -74,7 +78,7 @@ async def ended(leader: ProxiedManager, how: signal.Signals) -> None:
 
 def assert_silent(leader: ProxiedManager, *, since: float) -> None:
     """It sends no request at all, also no read and no Lease."""
-    late = [each for each in leader.proxy.log if each.at >= since]
+    late = [request for request in leader.proxy.log if request.at >= since]
     assert not late, (
         f"the old leader sent requests after the first write of the new one: {late[:5]}"
     )

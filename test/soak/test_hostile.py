@@ -114,7 +114,8 @@ class Namespaces:
         self.run = f"hostile-{secrets.token_hex(3)}"
         self.kubeconfig = kubeconfig
         self.names = [f"{self.run}-{name}" for name in ("victims", "a", "b", "c")]
-        self.victims, *self.attackers = (Kubectl(kubeconfig, namespace=n) for n in self.names)
+        self.all = [Kubectl(kubeconfig, namespace=name) for name in self.names]
+        self.victims, *self.attackers = self.all
         self.admin = Kubectl(kubeconfig)
 
     def create_pods(self, size: Size) -> None:
@@ -123,24 +124,24 @@ class Namespaces:
         for attacker in self.attackers:
             create(attacker, attacker_pod(), *map(ballast_pod, range(size.ballast)))
         create(self.attackers[0], sent_data(), *pods_of_rows(size.rows))
-        for tenant in (self.victims, *self.attackers):
-            seconds = f"--timeout={PATIENCE_SECONDS:g}s"
-            wait = ("wait", "--for=condition=Ready", "pod", "-l", "!ballast", seconds)
-            tenant.run(*wait, timeout=PATIENCE_SECONDS)
+        seconds = f"--timeout={PATIENCE_SECONDS:g}s"
+        ready = ("wait", "--for=condition=Ready", "pod", "-l", "!ballast", seconds)
+        for tenant in self.all:
+            tenant.run(*ready, timeout=PATIENCE_SECONDS)
 
     async def attack(self, size: Size) -> None:
         """Return when all markers of the attackers exist, but for those of the rows."""
         async with asyncio.TaskGroup() as group:
             for attacker in self.attackers:
-                made = markers(crowd=size.crowd)
-                group.create_task(asyncio.to_thread(create, attacker, *made))
+                creating = asyncio.to_thread(create, attacker, *markers(crowd=size.crowd))
+                group.create_task(creating)
 
     def attack_with_rows(self) -> None:
         create(self.attackers[0], *markers_of_rows())
 
     def remove(self) -> None:
         free = ("--type=merge", '--patch={"metadata":{"finalizers":null}}')
-        for tenant in (self.victims, *self.attackers):
+        for tenant in self.all:
             # No manager is left that would remove the finalizers.
             for marker in tenant.items("podprobemarkers"):
                 tenant.run("patch", "podprobemarker", marker["metadata"]["name"], *free)
@@ -161,7 +162,8 @@ def cluster() -> Iterator[Namespaces]:
         pytest.skip('needs a node: eval "$(hack/cluster env)"')
     cluster = Namespaces(kubeconfig)
     install(cluster.admin)
-    cluster.admin.apply(*(typed("Namespace", metadata={"name": name}) for name in cluster.names))
+    for name in cluster.names:
+        cluster.admin.run("create", "namespace", name)
     binding = ("clusterrolebinding", cluster.run, f"--group={cluster.run}")
     cluster.admin.run("create", *binding, "--clusterrole=cluster-admin")
     yield cluster
@@ -188,7 +190,8 @@ class Health:
             for program in self._programs:
                 self.polls += 1
                 self.failed += not await program.is_healthy()
-            for lease in (await self._client.list_page(LEASES, namespace=SYSTEM)).items:
+            leases = await self._client.list_page(LEASES, namespace=SYSTEM)
+            for lease in leases.items:
                 renewed = datetime.fromisoformat(lease.spec.renew_time or "")
                 age = (utc_now() - renewed).total_seconds()
                 name = lease.key.name
@@ -214,22 +217,25 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
     config = load_config(cluster.kubeconfig)
     client = RestClient(config=config, field_manager="soak", user_agent="soak")
     # Small objects, and no history of them: a collection of large garbage would delay what is measured here.
-    informer = SharedInformer(
-        ResourceListerWatcher(client, PODS, cluster.names[0]),
-        name="pods",
-    )
-    changes = LabelChanges(cluster.names[0], size.victims)
+    namespace = cluster.victims.namespace
+    informer = SharedInformer(ResourceListerWatcher(client, PODS, namespace), name="pods")
+    changes = LabelChanges(namespace, size.victims)
     informer.add_event_handler(changes)
     async with (
         client,
-        nothing_is_stale(client, cluster.names[0]),
+        nothing_is_stale(client, namespace),
         tenants(cluster.kubeconfig, cluster.run, size.share) as others,
         background(informer.run()),
         programs.running(
-            "manager", Path(kubeconfig_of(cluster.admin, MANAGER, tmp_path)), tmp_path
+            "manager",
+            Path(kubeconfig_of(cluster.admin, MANAGER, tmp_path)),
+            tmp_path,
         ) as manager,
         programs.running(
-            "daemon", Path(kubeconfig_of(cluster.admin, DAEMON, tmp_path, *bound)), tmp_path, *flags
+            "daemon",
+            Path(kubeconfig_of(cluster.admin, DAEMON, tmp_path, *bound)),
+            tmp_path,
+            *flags,
         ) as daemon,
     ):
         both = [manager, daemon]
@@ -239,7 +245,9 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
         create(cluster.victims, victims_marker())
         await until_changed(daemon, changes, since=0.0)
         await manager.until(
-            "has written everything", partial(has_no_work, manager), seconds=PATIENCE_SECONDS
+            "has written everything",
+            partial(has_no_work, manager),
+            seconds=PATIENCE_SECONDS,
         )
         health.print_memory()
         calm = await measured_windows(WINDOW_SECONDS)
@@ -325,8 +333,9 @@ def last_percentiles(changes: LabelChanges, windows: range, phase: str) -> dict[
     for probe, period in PERIODS.items():
         delays = changes.delays(probe, windows)
         late[probe] = percentile(delays, 0.99)
+        median = percentile(delays, 0.5)
         print_line(
-            f"{probe} of {period} s, {phase}: {len(delays)} flips, median {percentile(delays, 0.5):.2f} s, "
+            f"{probe} of {period} s, {phase}: {len(delays)} flips, median {median:.2f} s, "
             f"p99 {late[probe]:.2f} s"
         )
     return late

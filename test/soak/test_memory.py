@@ -11,21 +11,25 @@ from soak.forms import forms
 from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, in_pod, staged
-from support.hollow import CONDITION, node_name, probe, run_concurrently
+from support.hollow import CONDITION, node_name, pod_name, probe, run_concurrently
 from support.output import print_line
 from support.programs import ALONE
 from support.target import condition, pod_path
 
-NODES, PODS = 200, 10_000
-SHORT_NODES, SHORT_PODS = 20, 300
+NODES = 200
+PODS = 10_000
+SHORT_NODES = 20
+SHORT_PODS = 300
 PADDING_BYTES = 2_000
 """With what the API server adds, 4.8 KB of JSON."""
 
 MOST_MB = 120.0
 SHORT_MOST_MB = 60.0
 CHURN_SECONDS = 1_800.0
+ROUND_PODS = 50
+"""Pods that are replaced together."""
 ROUND_SECONDS = 2.0
-"""For fifty pods: a pace that any machine keeps, so that runs compare."""
+"""For each round: a pace that any machine keeps, so that runs compare."""
 SAMPLES = 15
 GROWTH_MB = 4.0
 """Over the last two thirds of the churn: in the first the allocator's pools lose the order of the initial list."""
@@ -36,51 +40,58 @@ GROWTH_MB = 4.0
 async def test_d8_memory_under_churn_stays_within_bounds(
     control_plane: ControlPlane, random: Random, short: bool, limits: Limits, tmp_path: Path
 ) -> None:
-    nodes, pods = (SHORT_NODES, SHORT_PODS) if short else (NODES, PODS)
+    nodes = SHORT_NODES if short else NODES
+    pods = SHORT_PODS if short else PODS
+    most_mb = SHORT_MOST_MB if short else MOST_MB
+    churn_seconds = 3.0 if short else CHURN_SECONDS
     async with staged(control_plane, "memory") as stage:
         await stage.hollow.add_nodes(nodes)
         await stage.hollow.add_pods(pods, nodes=nodes, padding_bytes=PADDING_BYTES)
         size = len(await stage.api.client.request_raw("GET", pod_path("pod-1", "memory")))
         await stage.hollow.add_marker(probe())
         account = await in_pod(control_plane, stage.api, tmp_path)
+
+        def all_are_marked() -> bool:
+            return all(condition(pod, CONDITION) for pod in stage.api.pods.all())
+
+        async def replace_pods() -> None:
+            numbers = random.sample(range(pods), ROUND_PODS)
+            await run_concurrently(stage.hollow.remove_pod(pod_name(number)) for number in numbers)
+            await run_concurrently(
+                stage.hollow.add_pod(
+                    number,
+                    node=node_name(number % nodes),
+                    padding_bytes=PADDING_BYTES,
+                )
+                for number in numbers
+            )
+            # Else this process would keep every version of every pod.
+            stage.api.pods.history.clear()
+
         async with programs.running("manager", account, tmp_path, ALONE) as manager:
             await manager.ready()
             async with background(stage.daemons.follow()):
-                await stage.api.pods.wait(
-                    "all pods are marked",
-                    lambda: all(condition(each, CONDITION) for each in stage.api.pods.all()),
-                    seconds=600,
-                )
-            first = manager.peak_mb
+                await stage.api.pods.wait("all pods are marked", all_are_marked, seconds=600)
+            peak_mb = manager.peak_mb
             print_line(
-                f"{pods} pods of {size} bytes: {manager.rss_mb:.0f} MB, at most {first:.0f} MB"
+                f"{pods} pods of {size} bytes: {manager.rss_mb:.0f} MB, at most {peak_mb:.0f} MB"
             )
-            assert first <= (SHORT_MOST_MB if short else MOST_MB)
+            assert peak_mb <= most_mb
             loop = asyncio.get_running_loop()
-            churn_seconds = 3.0 if short else CHURN_SECONDS
-            began, rounds, series = loop.time(), 0, [manager.rss_mb]
+            began = loop.time()
+            rounds = 0
+            series = [manager.rss_mb]
             async with background(stage.daemons.follow()):
                 while loop.time() < began + churn_seconds:
                     rounds += 1
-                    numbers = random.sample(range(pods), 50)
-                    await run_concurrently(
-                        stage.hollow.remove_pod(f"pod-{each}") for each in numbers
-                    )
-                    await run_concurrently(
-                        stage.hollow.add_pod(
-                            each, node=node_name(each % nodes), padding_bytes=PADDING_BYTES
-                        )
-                        for each in numbers
-                    )
-                    # Else this process would keep every version of every pod.
-                    stage.api.pods.history.clear()
+                    await replace_pods()
                     await asyncio.sleep(max(began + rounds * ROUND_SECONDS - loop.time(), 0.0))
                     if loop.time() >= began + len(series) * churn_seconds / SAMPLES:
                         series.append(manager.rss_mb)
-            listed = " ".join(f"{each:.0f}" for each in series)
+            listed = " ".join(f"{used_mb:.0f}" for used_mb in series)
             print_line(
-                f"{rounds * 50} pods replaced: {listed} MB, at most {manager.peak_mb:.0f} MB"
+                f"{rounds * ROUND_PODS} pods replaced: {listed} MB, at most {manager.peak_mb:.0f} MB"
             )
-            grown = series[-1] - series[len(series) // 3]
-            limits.check(f"churn adds at most {GROWTH_MB:g} MB", grown <= GROWTH_MB)
-            assert manager.peak_mb <= (SHORT_MOST_MB if short else MOST_MB)
+            grown_mb = series[-1] - series[len(series) // 3]
+            limits.check(f"churn adds at most {GROWTH_MB:g} MB", grown_mb <= GROWTH_MB)
+            assert manager.peak_mb <= most_mb

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from soak.conftest import Limits
 from soak.forms import forms
@@ -16,15 +15,12 @@ from support.output import print_line
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE
 from support.proxy import FaultyProxy, SeenRequest, faulty_proxy
-from support.target import Target, condition, pod_path
+from support.target import Target, condition, pod_path, status_of
 
-NODES, PODS = 5, 40
+NODES = 5
+PODS = 40
 RECONNECTED_SECONDS = 75.0
 RENAMED = "example.com/renamed"
-
-
-def has(kind: str) -> Any:
-    return lambda pod: condition(pod, kind).get("status") == "True"
 
 
 @asynccontextmanager
@@ -36,13 +32,20 @@ async def managed(stage: HollowCluster, folder: Path, proxy: FaultyProxy) -> Asy
 
 
 async def all_have(
-    watched: Any, kind: str, *, seconds: float = PATIENCE_SECONDS, count: int = PODS
+    api: Target, kind: str, *, seconds: float = PATIENCE_SECONDS, count: int = PODS
 ) -> None:
-    await watched.pods.wait(
-        f"all pods have {kind}",
-        lambda: len(watched.pods.all()) == count and all(map(has(kind), watched.pods.all())),
-        seconds=seconds,
-    )
+    def holds() -> bool:
+        statuses = [status_of(pod, kind) for pod in api.pods.all()]
+        return statuses == ["True"] * count
+
+    await api.pods.wait(f"all pods have {kind}", holds, seconds=seconds)
+
+
+def lists_pods(seen: SeenRequest) -> bool:
+    """Whether it returned a list of pods: in pages, or as the beginning of a watch."""
+    if seen.resource != "pods" or seen.writes or seen.code != 200:
+        return False
+    return not seen.watch or seen.initial_events
 
 
 async def test_c4_compaction_under_paused_watches_causes_at_most_two_lists(
@@ -64,9 +67,8 @@ async def test_c4_compaction_under_paused_watches_causes_at_most_two_lists(
                 await stage.hollow.remove_pod(pod_name(number))
             await stage.hollow.add_pods(5, nodes=NODES, first=100)
             await stage.hollow.edit_marker(probe(podConditionType=RENAMED))
-            await stage.api.merge(
-                pod_path(pod_name(7), "compacted"), {"metadata": {"labels": {"app": "no"}}}
-            )
+            unselected = pod_path(pod_name(7), "compacted")
+            await stage.api.merge(unselected, {"metadata": {"labels": {"app": "no"}}})
             await control_plane.compact()
         await control_plane.kill("kube-apiserver")
         await control_plane.do("start", "kube-apiserver")
@@ -76,34 +78,22 @@ async def test_c4_compaction_under_paused_watches_causes_at_most_two_lists(
             background(Daemons(fresh).follow()),
         ):
 
-            def exact() -> bool:
-                pods = {each["metadata"]["name"]: each for each in fresh.pods.all()}
-                other = pods.pop(pod_name(7))
-                bare = not condition(other, RENAMED) and not condition(other, CONDITION)
+            def is_exact() -> bool:
+                pods = fresh.pods.all()
+                statuses = {pod["metadata"]["name"]: status_of(pod, RENAMED) for pod in pods}
                 return (
-                    bare
-                    and len(pods) == PODS - 1
-                    and all(has(RENAMED)(each) for each in pods.values())
-                    and not any(condition(each, CONDITION) for each in pods.values())
+                    statuses.pop(pod_name(7)) is None
+                    and list(statuses.values()) == ["True"] * (PODS - 1)
+                    and not any(condition(pod, CONDITION) for pod in pods)
                 )
 
-            await fresh.pods.wait("the exact state", exact)
-    lists = proxy.count(
-        lambda seen: (
-            seen.resource == "pods" and not seen.writes and seen.code == 200 and is_list(seen)
-        ),
-        since=began,
-    )
+            await fresh.pods.wait("the exact state", is_exact)
+    lists = proxy.count(lists_pods, since=began)
     gone = proxy.count(lambda seen: seen.code == 410, since=began)
     print_line(
         f"lists of pods after the compaction: {dict(lists)}, refused as too old: {dict(gone)}"
     )
     assert 1 <= lists.total() <= 2, "the compaction removed the version of the paused watch"
-
-
-def is_list(seen: SeenRequest) -> bool:
-    """A list in pages, or a watch that begins with a list."""
-    return not seen.watch or seen.initial_events
 
 
 @forms(short="connections-are-reset", long="nobody-resets-a-connection")

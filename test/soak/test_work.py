@@ -52,28 +52,31 @@ class Tenants(Cluster):
         self.put(MARKERS, marker_wire("quiet", namespace=QUIET.namespace))
 
     def put_marker(self, number: int, *, probes: int = 1, finalizer: str = FINALIZER) -> None:
-        policy = policy_wire("Succeeded", {f"label-{number}": "1"})
-        made = [
-            probe_wire(f"p{each}", condition=f"c/{number}-{each}", policies=[policy])
-            for each in range(probes)
-        ]
-        created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
-        wire = marker_wire(f"m{number:04}", probes=made, created=created, finalizers=[finalizer])
-        if finalizer != FINALIZER:
-            wire["metadata"]["deletionTimestamp"] = created
+        policy = policy_wire(labels={f"label-{number}": "1"})
+        wire = marker_wire(
+            f"m{number:04}",
+            probes=[
+                probe_wire(f"p{place}", condition=f"c/{number}-{place}", policies=[policy])
+                for place in range(probes)
+            ],
+            created=f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z",
+            finalizers=[finalizer],
+            deleting=finalizer != FINALIZER,
+        )
         self.put(MARKERS, wire)
 
     def put_results(self, state: str, *, of_quiet_only: bool = False) -> None:
         """As the daemons of all nodes would."""
         for report in list(self.served[NODE_POD_PROBES.plural].wires.values()):
-            statuses = {
-                each["uid"]: each for each in report.get("status", {}).get("podProbeStatuses", ())
-            }
+            before = report.get("status", {}).get("podProbeStatuses", ())
+            statuses = {status["uid"]: status for status in before}
             for entry in report["spec"].get("podProbes") or ():
                 if of_quiet_only and entry["namespace"] != QUIET.namespace:
                     continue
                 statuses[entry["uid"]] = {
-                    **{field: entry[field] for field in ("name", "namespace", "uid")},
+                    "name": entry["name"],
+                    "namespace": entry["namespace"],
+                    "uid": entry["uid"],
                     "probeStates": [state_wire(probe["name"], state) for probe in entry["probes"]],
                 }
             report["status"] = {"podProbeStatuses": list(statuses.values())}
@@ -201,13 +204,15 @@ async def test_the_work_of_a_tenant_delays_no_other(
             attacker.begin(cluster)
             cluster.put_results("Failed", of_quiet_only=True)
             await asyncio.sleep(60)
+    calls = cluster.calls
     longest = cluster.steps.longest_seconds
     print_line(
-        f"{attack.__name__}: {cluster.calls.total} calls, {cluster.calls.most_in_a_step} in a step,"
-        f" {cluster.calls_before} before the write; {longest * 1000:.1f} ms in a step, of {cluster.steps.total_seconds:.2f} s"
+        f"{attack.__name__}: {calls.total} calls, {calls.most_in_a_step} in a step,"
+        f" {cluster.calls_before} before the write; {longest * 1000:.1f} ms in a step,"
+        f" of {cluster.steps.total_seconds:.2f} s"
     )
     assert cluster.calls_before is not None, "the quiet pod is written"
-    assert cluster.calls.total <= attacker.calls
-    assert cluster.calls.most_in_a_step <= CALLS_OF_A_STEP
+    assert calls.total <= attacker.calls
+    assert calls.most_in_a_step <= CALLS_OF_A_STEP
     assert cluster.calls_before <= CALLS_BEFORE_THE_WRITE
     limits.check("no step over 50 ms", longest <= STEP_SECONDS)

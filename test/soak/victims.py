@@ -51,13 +51,17 @@ def victims_marker() -> Object:
     }
     probes: list[Object] = []
     for name, handler in handlers.items():
-        label = f"{LABEL}{name}"
-        policy = [
-            {"state": "Succeeded", "labels": {label: "up"}},
-            {"state": "Failed", "labels": {label: "down"}},
-        ]
-        fields = {**handler, "periodSeconds": PERIODS[name], "timeoutSeconds": 5}
-        probes.append(hollow.probe(name, probe=fields, podConditionType=label, markerPolicy=policy))
+        label = LABEL + name
+        probe = hollow.probe(
+            name,
+            probe={**handler, "periodSeconds": PERIODS[name], "timeoutSeconds": 5},
+            podConditionType=label,
+            markerPolicy=[
+                {"state": "Succeeded", "labels": {label: "up"}},
+                {"state": "Failed", "labels": {label: "down"}},
+            ],
+        )
+        probes.append(probe)
     return hollow.marker_object(*probes, name="victims", app="victim")
 
 
@@ -95,7 +99,7 @@ class LabelChanges:
         if pod.namespace != self._namespace:
             return
         for probe in PERIODS:
-            value = pod.labels.get(f"{LABEL}{probe}")
+            value = pod.labels.get(LABEL + probe)
             changes = self.of[pod.name, probe]
             if value and (not changes or changes[-1].value != value):
                 changes.append(Change(uptime_seconds(), value))
