@@ -1,12 +1,15 @@
 """A manager or a daemon as a process whose port is flooded, and what must hold meanwhile."""
 
 import asyncio
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from io import BytesIO
 from pathlib import Path
 
+import aiohttp
 from hostile.health import CHECK_SECONDS, HealthChecks
 from support import programs
 from support.embedded_cluster import EmbeddedCluster
@@ -46,28 +49,58 @@ class AttackedProgram:
 
     async def renewed_at(self) -> datetime:
         """The time of the last renewal."""
-        spec = (await self.cluster.api.get(self._lease))["spec"]
-        return datetime.fromisoformat(spec["renewTime"])
+        lease = await self.cluster.api.get(self._lease)
+        return datetime.fromisoformat(lease["spec"]["renewTime"])
 
     async def lease_age(self) -> float:
         """Seconds since the last renewal."""
         return (utc_now() - await self.renewed_at()).total_seconds()
 
+    async def post(
+        self, path: str, body: bytes, certificate: Path | None = None
+    ) -> tuple[int, bytes]:
+        """Status and body of the response of a webhook. The client has this certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        if certificate:
+            context.load_cert_chain(certificate)
+        url = f"https://127.0.0.1:{self.port}{path}"
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session,
+            session.post(url, data=BytesIO(body), ssl=context) as response,
+        ):
+            return response.status, await response.read()
+
     async def withstands(self, attack: str, *arguments: str) -> None:
         """Floods the port until the program has passed its health checks and renewed its Lease meanwhile."""
-        command = (str(FLOOD), attack, str(self.port), *arguments, f"--seconds={PATIENCE_SECONDS}")
-        process = await asyncio.create_subprocess_exec(sys.executable, *command)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(FLOOD),
+            attack,
+            str(self.port),
+            *arguments,
+            f"--seconds={PATIENCE_SECONDS}",
+        )
         loop = asyncio.get_running_loop()
         least = loop.time() + FLOOD_SECONDS
         health = HealthChecks(self.program)
-        seen = {await self.renewed_at()}
+        renewals = {await self.renewed_at()}
+
+        def has_withstood() -> bool:
+            return (
+                loop.time() >= least
+                and health.passed >= MIN_CHECKS
+                and len(renewals) > MIN_RENEWALS
+            )
+
         try:
-            while loop.time() < least or health.passed < MIN_CHECKS or len(seen) <= MIN_RENEWALS:
+            while not has_withstood():
                 assert process.returncode is None, (
-                    f"a flood of {PATIENCE_SECONDS} s, {health.passed} checks passed, renewed at {seen}"
+                    f"a flood of {PATIENCE_SECONDS} s, {health.passed} checks passed, renewed at {renewals}"
                 )
                 await health.check()
-                seen.add(await self.renewed_at())
+                renewals.add(await self.renewed_at())
                 await asyncio.sleep(CHECK_SECONDS)
         finally:
             if process.returncode is None:
@@ -82,21 +115,19 @@ async def attacked_manager(
 ) -> AsyncIterator[AttackedProgram]:
     """A leader; the attacked port is the one that serves the path `attacked`."""
     kubeconfig = cluster.proxy.write_kubeconfig(cluster.folder)
+    lease = ("leases.coordination.k8s.io", LEADER_ELECTION_ID, SYSTEM_NAMESPACE)
+
+    async def leads() -> bool:
+        return cluster.server.object(*lease) is not None
+
     async with programs.running("manager", kubeconfig, cluster.folder, *flags) as program:
         await program.ready()
-        await program.until("leads", lambda: _leads(cluster))
+        await program.until("leads", leads)
         yield AttackedProgram(cluster, program, LEADER_ELECTION_ID, port_of(program, attacked))
 
 
 def port_of(program: programs.Program, path: str) -> int:
     return int(program.address(path).rpartition(":")[2])
-
-
-async def _leads(cluster: EmbeddedCluster) -> bool:
-    return (
-        cluster.server.object("leases.coordination.k8s.io", LEADER_ELECTION_ID, SYSTEM_NAMESPACE)
-        is not None
-    )
 
 
 @asynccontextmanager
@@ -116,9 +147,8 @@ async def attacked_daemon(cluster: EmbeddedCluster, *flags: str) -> AsyncIterato
     name = node_name(0)
     entry = {"name": "m#p", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
     await cluster.hollow.add_node_pod_probe(name, [entry])
-    renewal = "--lease-renew-interval=3s"
-    async with cluster.daemon(name, ScriptedRuntime(), renewal, *flags) as program:
+    flags = ("--lease-renew-interval=3s", *flags)
+    async with cluster.daemon(name, ScriptedRuntime(), *flags) as program:
         await program.ready()
-        yield AttackedProgram(
-            cluster, program, f"kruise-probe-{name}", port_of(program, "/metrics")
-        )
+        port = port_of(program, "/metrics")
+        yield AttackedProgram(cluster, program, f"kruise-probe-{name}", port)

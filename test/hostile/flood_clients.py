@@ -34,50 +34,56 @@ class Crowd:
         last = time.monotonic()
         while (now := time.monotonic()) < deadline:
             # No burst makes up for a moment in which this process did not run.
-            allowed, last = allowed + min(now - last, 0.1) * RENEWALS_A_SECOND, now
+            allowed += min(now - last, 0.1) * RENEWALS_A_SECOND
+            last = now
             while len(self._unsent) < self._arguments.connections and allowed >= 1:
                 allowed -= 1
                 self._open()
             allowed = min(allowed, MAX_BURST)
             for key, events in self._selector.select(0.05):
                 assert isinstance(key.fileobj, socket.socket)
-                self._stir(key.fileobj, events)
+                self._use(key.fileobj, events)
             PAUSE.wait(0.005)
 
     def _open(self) -> None:
         try:
-            each = socket.create_connection(("127.0.0.1", self._arguments.port), timeout=10)
+            connection = connect(self._arguments)
         except OSError:
             return
-        each.setblocking(False)
-        self._unsent[each] = self._once
-        self._selector.register(each, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        connection.setblocking(False)
+        self._unsent[connection] = self._once
+        self._selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
 
-    def _stir(self, each: socket.socket, events: int) -> None:
+    def _use(self, connection: socket.socket, events: int) -> None:
         try:
             if events & selectors.EVENT_WRITE:
-                self._send(each)
+                self._send(connection)
             # A client that sends without end reads no answer; a reset still raises an error.
-            elif not self._forever and not each.recv(4096):
-                self._drop(each)
+            elif not self._forever and not connection.recv(4096):
+                self._drop(connection)
         except BlockingIOError:
             pass
         except OSError:
-            self._drop(each)
+            self._drop(connection)
 
-    def _send(self, each: socket.socket) -> None:
-        unsent = self._unsent[each] or self._forever
+    def _send(self, connection: socket.socket) -> None:
+        unsent = self._unsent[connection] or self._forever
         if unsent:
-            self._unsent[each] = unsent[each.send(unsent) :]
-        if not self._unsent[each] and not self._forever:
-            self._selector.modify(each, selectors.EVENT_READ)
-        elif self._forever:
-            self._selector.modify(each, selectors.EVENT_WRITE)
+            sent = connection.send(unsent)
+            self._unsent[connection] = unsent[sent:]
+        if self._forever:
+            self._selector.modify(connection, selectors.EVENT_WRITE)
+        elif not self._unsent[connection]:
+            self._selector.modify(connection, selectors.EVENT_READ)
 
-    def _drop(self, each: socket.socket) -> None:
-        self._selector.unregister(each)
-        del self._unsent[each]
-        each.close()
+    def _drop(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        del self._unsent[connection]
+        connection.close()
+
+
+def connect(arguments: argparse.Namespace) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", arguments.port), timeout=10)
 
 
 def one_byte(arguments: argparse.Namespace) -> None:
@@ -99,23 +105,27 @@ def pipelined(arguments: argparse.Namespace) -> None:
 def unfinished(arguments: argparse.Namespace) -> None:
     """POSTs over TLS that lack the last byte of their body."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     head = f"POST {arguments.path} HTTP/1.1\r\nHost: x\r\nContent-Length: {arguments.size}\r\n\r\n"
-    held = []
+    request = head.encode() + b" " * (arguments.size - 1)
+    held: list[ssl.SSLSocket] = []
     deadline = time.monotonic() + arguments.seconds
     for _ in range(arguments.connections):
         try:
-            plain = socket.create_connection(("127.0.0.1", arguments.port), timeout=10)
-            each = context.wrap_socket(plain)
-            held.append(each)
-            each.sendall(head.encode() + b" " * (arguments.size - 1))
+            connection = context.wrap_socket(connect(arguments))
+            held.append(connection)
+            connection.sendall(request)
         except OSError:
             pass  # closed by the server: what the test wants
     PAUSE.wait(max(deadline - time.monotonic(), 0))
 
 
 ATTACKS = {
-    each.__name__.replace("_", "-"): each for each in (one_byte, silent, pipelined, unfinished)
+    "one-byte": one_byte,
+    "silent": silent,
+    "pipelined": pipelined,
+    "unfinished": unfinished,
 }
 
 

@@ -48,8 +48,8 @@ class ProcessNode:
         """Starts a pod of that name, and adds its probe to what `write_spec` writes next; `script` is its command."""
         if script:
             self.runtime.on_exec("check", name, script=script)
-        how: Json = {"exec": {"command": ["check", name]}} if script else {}
-        self.add_pod(name, [{**how, "periodSeconds": 1, **(probe or {})}])
+            probe = {"exec": {"command": ["check", name]}, **(probe or {})}
+        self.add_pod(name, [{"periodSeconds": 1, **(probe or {})}])
 
     def add_pod(
         self,
@@ -62,16 +62,11 @@ class ProcessNode:
         """Starts a pod, and adds its probes to what `write_spec` writes next, each with the fields `beside` it."""
         uid = f"uid-{name}"
         self.runtime.start(uid, ip=ADDRESS)
-        entries = [
-            {
-                "name": f"marker#probe{number or ''}",
-                "containerName": "main",
-                "probe": probe,
-                **(beside or {}),
-            }
-            for number, probe in enumerate(probes)
-        ]
-        self._entries[name] = spec_entry(name, uid, entries, namespace=namespace, ip=ADDRESS)
+        listed: list[Json] = []
+        for number, probe in enumerate(probes):
+            fields = {"containerName": "main", "probe": probe, **(beside or {})}
+            listed.append({"name": f"marker#probe{number or ''}", **fields})
+        self._entries[name] = spec_entry(name, uid, listed, namespace=namespace, ip=ADDRESS)
 
     async def write_spec(self) -> None:
         """Writes all probes to the NodePodProbe."""
@@ -116,21 +111,23 @@ class Victim:
     ) -> None:
         """Asserts that the victim was probed and its results written."""
         now = asyncio.get_running_loop().time()
-        began = [at for at in self._runs if at > self.since]
-        gaps = [b - a for a, b in pairwise([self.since, *began, now])]
+        runs = [at for at in self._runs if at > self.since]
+        gaps = [end - begin for begin, end in pairwise([self.since, *runs, now])]
+        longest_gap = max(gaps)
         lag = await daemon.metric("kruise_probe_loop_lag_seconds")
         print_line(
-            f"{what}: victim's longest gap {max(gaps):.2f} s, stall of the test {self.stall:.2f} s, "
+            f"{what}: victim's longest gap {longest_gap:.2f} s, stall of the test {self.stall:.2f} s, "
             f"loop lag {lag * 1000:.0f} ms, peak {daemon.peak_mb:.0f} MB"
         )
-        assert max(gaps) < longest_gap_seconds + self.stall
-        runs = len(self._runs)
+        assert longest_gap < longest_gap_seconds + self.stall
+        number_of_runs = len(self._runs)
 
-        def newer() -> bool:
-            number = self.node.states()[VICTIM][1].removeprefix("run ")
-            return number.isdecimal() and int(number) > runs  # "command timed out" has none
+        def is_newer() -> bool:
+            _, message = self.node.states()[VICTIM]
+            number = message.removeprefix("run ")
+            return number.isdecimal() and int(number) > number_of_runs  # not "command timed out"
 
-        await self.node.api.node_pod_probes.wait("a newer result of the victim", newer)
+        await self.node.api.node_pod_probes.wait("a newer result of the victim", is_newer)
 
 
 @asynccontextmanager
@@ -162,8 +159,8 @@ async def results_of_floods(
     """State and message of a probe of each flooding server; a victim must not be affected meanwhile."""
     with ExitStack() as servers:
         ports = {
-            name: servers.enter_context(flooding(*each, host=ADDRESS, tls=tls))
-            for name, each in floods.items()
+            name: servers.enter_context(flooding(start, flood, host=ADDRESS, tls=tls))
+            for name, (start, flood) in floods.items()
         }
         async with process_node(folder) as node, daemon_with_victim(node) as (daemon, victim):
             for name, port in ports.items():

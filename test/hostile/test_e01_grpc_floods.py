@@ -6,6 +6,7 @@ import pytest
 from hostile.process_node import results_of_floods
 from support.flood_servers import GRPC_FLOODS
 from support.scripted_server import self_signed
+from support.wire import Json
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -14,9 +15,11 @@ pytestmark = pytest.mark.timeout(300)
 async def test_e1_grpc_floods_fail_their_own_probes_only(tmp_path: Path, mode: str) -> None:
     tls = self_signed(tmp_path, protocols=("h2",)) if mode else None
 
-    found = await results_of_floods(
-        tmp_path, GRPC_FLOODS, lambda port: {"grpc": {"port": port, "mode": mode}}, tls
-    )
+    def probe_of(port: int) -> Json:
+        return {"grpc": {"port": port, "mode": mode}}
 
-    assert {state for state, _ in found.values()} == {"Failed"}
-    assert not [name for name, (_, message) in found.items() if "timeout:" in message]
+    results = await results_of_floods(tmp_path, GRPC_FLOODS, probe_of, tls)
+
+    for name, (state, message) in results.items():
+        assert state == "Failed", name
+        assert "timeout:" not in message, name

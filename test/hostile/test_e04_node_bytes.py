@@ -6,7 +6,7 @@ import pytest
 from support.hollow import CONDITION, LABEL, probe
 from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
 from support.shell import run
-from support.target import condition, labels
+from support.target import condition, labels, status_of
 from support.wire import Json
 
 NODE = "node-0"
@@ -23,12 +23,16 @@ def check(path: str = "/") -> Json:
 
 def large_probes(number: int, size: int = COMMAND_BYTES) -> list[Json]:
     """Large commands that never run: their initial delay is an hour."""
-    never = {"initialDelaySeconds": IDLE_SECONDS, "periodSeconds": IDLE_SECONDS}
+    never = {
+        "exec": {"command": ["true", "x" * size]},
+        "initialDelaySeconds": IDLE_SECONDS,
+        "periodSeconds": IDLE_SECONDS,
+    }
     return [
         probe(
             f"p{index}",
             podConditionType=f"example.com/m{number}-p{index}",
-            probe={"exec": {"command": ["true", "x" * size]}, **never},
+            probe=never,
             markerPolicy=None,
         )
         for index in range(PROBES)
@@ -41,26 +45,16 @@ async def victim(playground: ControlledPlayground) -> AsyncIterator[PlaygroundNa
         yield ns
 
 
-def held(report: Json, namespace: str) -> list[str]:
-    """The probes that the node is to run for a namespace."""
-    return [
-        each["name"]
-        for entry in report["spec"].get("podProbes") or ()
-        if entry["namespace"] == namespace
-        for each in entry["probes"]
-    ]
+def listed_probes(report: Json, namespace: str) -> int:
+    """How many probes of a namespace the node has."""
+    entries = report["spec"].get("podProbes") or ()
+    return sum(len(entry["probes"]) for entry in entries if entry["namespace"] == namespace)
 
 
-def unknown(pod: Json, reason: str) -> int:
-    return sum(
-        (each["status"], each.get("reason")) == ("Unknown", reason)
-        for each in pod["status"]["conditions"]
-    )
-
-
-def is_degraded(marker: Json, reason: str) -> bool:
-    conditions = (marker.get("status") or {}).get("conditions") or ()
-    return any((each["type"], each["reason"]) == ("Degraded", reason) for each in conditions)
+def probes_without_room(pod: Json) -> int:
+    conditions = pod["status"]["conditions"]
+    reasons = [found.get("reason") for found in conditions if found["status"] == "Unknown"]
+    return reasons.count("NoRoom")
 
 
 async def explain(ns: PlaygroundNamespace) -> str:
@@ -72,40 +66,36 @@ async def explain(ns: PlaygroundNamespace) -> str:
 async def test_e4_old_markers_that_grow_displace_no_probe_of_another_namespace(
     ns: PlaygroundNamespace, victim: PlaygroundNamespace
 ) -> None:
+    names = [f"m{number:02}" for number in range(MARKERS)]
     await ns.pod()
-    for number in range(MARKERS):
-        await ns.marker(*large_probes(number, size=1), name=f"m{number:02}")
+    for number, name in enumerate(names):
+        await ns.marker(*large_probes(number, size=1), name=name)
     await victim.pod()
-    await victim.marker(check("/"))
-    await victim.until("succeeds", lambda pod: condition(pod, CONDITION).get("status") == "True")
+    await victim.marker(check())
+    await victim.until("succeeds", lambda pod: status_of(pod, CONDITION) == "True")
 
-    for number in range(MARKERS):
-        change = {"spec": {"probes": large_probes(number)}}
-        await ns.playground.api.merge(ns.marker_path(f"m{number:02}"), change)
+    for number, name in enumerate(names):
+        await ns.api.merge(ns.marker_path(name), {"spec": {"probes": large_probes(number)}})
     await ns.api.node_pod_probes.until(
-        "is full", lambda report: len(held(report, ns.namespace)) < MARKERS * PROBES, name=NODE
+        "is full",
+        lambda report: listed_probes(report, ns.namespace) < MARKERS * PROBES,
+        name=NODE,
     )
 
-    change = {"spec": {"probes": [check("/missing")]}}
-    await victim.playground.api.merge(victim.marker_path(), change)
-    pod = await victim.until(
-        "is still probed", lambda pod: condition(pod, CONDITION).get("status") == "False"
-    )
+    await victim.api.merge(victim.marker_path(), {"spec": {"probes": [check("/missing")]}})
+    pod = await victim.until("is still probed", lambda pod: status_of(pod, CONDITION) == "False")
     assert labels(pod)[LABEL] == "bad"
 
-    def uncounted() -> int:
-        attacker, report = (
-            ns.api.pods.current("web", ns.namespace),
-            ns.api.node_pod_probes.current(NODE),
-        )
-        return MARKERS * PROBES - len(held(report, ns.namespace)) - unknown(attacker, "NoRoom")
+    def unreported() -> int:
+        attacker = ns.api.pods.current("web", ns.namespace)
+        listed = listed_probes(ns.api.node_pod_probes.current(NODE), ns.namespace)
+        return MARKERS * PROBES - listed - probes_without_room(attacker)
 
-    await ns.api.wait_while("each probe runs or says that it does not", uncounted)
-    youngest = f"m{MARKERS - 1:02}"
+    await ns.api.wait_while("each probe runs or says that it does not", unreported)
     await ns.api.markers.until(
         "reports it",
-        lambda marker: is_degraded(marker, "NoRoom"),
-        name=youngest,
+        lambda marker: condition(marker, "Degraded").get("reason") == "NoRoom",
+        name=names[-1],
         namespace=ns.namespace,
     )
     assert "NoRoom" not in await explain(victim)

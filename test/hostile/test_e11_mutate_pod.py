@@ -2,9 +2,7 @@
 
 import base64
 import json
-import ssl
 import subprocess
-from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,70 +28,60 @@ class ClientCertificate(NamedTuple):
 
 def client_certificate(folder: Path, name: str) -> ClientCertificate:
     """A certificate for client authentication, which is its own authority."""
-    files = ClientCertificate(folder / f"{name}-ca.crt", folder / f"{name}-client.pem")
-    key = [
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-keyout",
-        str(files.pair),
-    ]
-    usage = ["-subj", "/CN=kube-apiserver", "-addext", "extendedKeyUsage=clientAuth"]
-    command = ["openssl", "req", "-x509", *key, *usage, "-out", str(files.authority)]
-    subprocess.run(command, capture_output=True, check=True)
-    files.pair.write_bytes(files.authority.read_bytes() + files.pair.read_bytes())
-    return files
-
-
-async def create_marker(cluster: EmbeddedCluster) -> None:
-    handler = {"httpGet": {"port": 80, "httpHeaders": [SECRET]}}
-    await cluster.hollow.add_marker(probe(probe=handler), app="game")
+    authority = folder / f"{name}-ca.crt"
+    pair = folder / f"{name}-client.pem"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+        f" -keyout {pair} -out {authority}"
+        " -subj /CN=kube-apiserver -addext extendedKeyUsage=clientAuth"
+    )
+    subprocess.run(command.split(), capture_output=True, check=True)
+    pair.write_bytes(authority.read_bytes() + pair.read_bytes())
+    return ClientCertificate(authority, pair)
 
 
 async def mutate(
     attacked: AttackedProgram, certificate: Path | None = None, *, path: str = MUTATE_PODS
 ) -> Json | None:
-    """The annotations of a new pod; None where the webhook answers nothing."""
+    """The annotations of a new pod; None if the webhook sends no response."""
     pod = {
         "metadata": {"name": "p", "labels": {"app": "game"}},
         "spec": {"containers": [{"name": "main"}]},
     }
-    request = {"uid": "u", "operation": "CREATE", "namespace": "default", "object": pod}
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if certificate:
-        context.load_cert_chain(certificate)
-    url = f"https://127.0.0.1:{attacked.port}{path}"
-    body = BytesIO(json.dumps({"request": request}).encode())
+    request = {
+        "uid": "u",
+        "operation": "CREATE",
+        "namespace": "default",
+        "object": pod,
+    }
+    body = json.dumps({"request": request}).encode()
     try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
-            session.post(url, data=body, ssl=context) as response,
-        ):
-            assert response.status == 200
-            answer = (await response.json())["response"]
+        status, text = await attacked.post(path, body, certificate)
     except (aiohttp.ClientError, OSError):
         return None
-    patch = json.loads(base64.b64decode(answer.get("patch", "W10=")))
-    return {} if not patch else dict(patch[0]["value"])
-
-
-async def _is_annotated(attacked: AttackedProgram, certificate: Path | None = None) -> bool:
-    return bool(await mutate(attacked, certificate))
+    assert status == 200
+    encoded = json.loads(text)["response"].get("patch")
+    if not encoded:
+        return {}
+    (operation,) = json.loads(base64.b64decode(encoded))
+    return dict(operation["value"])
 
 
 @pytest.mark.parametrize("path", [MUTATE_PODS, VALIDATE_MARKERS])
 async def test_e11_with_a_client_ca_only_the_api_server_is_answered(
     cluster: EmbeddedCluster, tmp_path: Path, path: str
 ) -> None:
-    await create_marker(cluster)
+    handler = {"httpGet": {"port": 80, "httpHeaders": [SECRET]}}
+    await cluster.hollow.add_marker(probe(probe=handler), app="game")
     own = client_certificate(tmp_path, "own")
     other = client_certificate(tmp_path, "other")
     flag = f"--webhook-client-ca-file={own.authority}"
     async with attacked_webhook(cluster, GATE, flag) as manager:
-        await manager.program.until("annotates", lambda: _is_annotated(manager, own.pair))
+
+        async def annotates() -> bool:
+            return bool(await mutate(manager, own.pair))
+
+        await manager.program.until("annotates", annotates)
 
         assert await mutate(manager, path=path) is None
         assert await mutate(manager, other.pair, path=path) is None

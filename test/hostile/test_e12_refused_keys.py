@@ -8,7 +8,7 @@ from support import programs
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.hollow import CONDITION, node_name, pod_name, probe
 from support.kruise_crds import kruise_crds
-from support.target import condition, labels
+from support.target import annotations, condition, labels, status_of
 
 LABELS = (
     "pod-template-hash",
@@ -38,20 +38,25 @@ async def without_rules(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
 
 async def names_reserved_keys(cluster: EmbeddedCluster) -> bool:
     events = await cluster.api.get("/api/v1/namespaces/default/events")
-    messages = [each["message"] for each in events["items"] if each["reason"] == "InvalidSpec"]
-    return any("key 'kubernetes.io/config.source' is reserved: " in each for each in messages)
+    for event in events["items"]:
+        named = "key 'kubernetes.io/config.source' is reserved: " in event["message"]
+        if named and event["reason"] == "InvalidSpec":
+            return True
+    return False
 
 
 async def test_the_manager_writes_no_reserved_key_without_rules(
     without_rules: EmbeddedCluster,
 ) -> None:
     api = without_rules.api
-    annotations = {**dict.fromkeys(ANNOTATIONS, "x"), **HEADLINE}
-    labels_of_policy = {**dict.fromkeys(LABELS, "x"), **FREE}
-    policy = {"state": "Succeeded", "labels": labels_of_policy, "annotations": annotations}
+    policy = {
+        "state": "Succeeded",
+        "labels": {**dict.fromkeys(LABELS, "x"), **FREE},
+        "annotations": {**dict.fromkeys(ANNOTATIONS, "x"), **HEADLINE},
+    }
     await without_rules.hollow.add_marker(
         probe(markerPolicy=[policy]),
-        {**probe("gate"), "podConditionType": "InPlaceUpdateReady", "markerPolicy": None},
+        probe("gate", podConditionType="InPlaceUpdateReady", markerPolicy=None),
     )
     async with without_rules.manager("--allowed-label-keys=topology.kubernetes.io/zone"):
         await api.node_pod_probes.until(
@@ -69,6 +74,6 @@ async def test_the_manager_writes_no_reserved_key_without_rules(
         )
 
     assert labels(pod) == {"app": "web", "topology.kubernetes.io/zone": "x", **FREE}
-    assert pod["metadata"]["annotations"] == HEADLINE
-    assert condition(pod, CONDITION)["status"] == "True"
+    assert annotations(pod) == HEADLINE
+    assert status_of(pod, CONDITION) == "True"
     assert not condition(pod, "InPlaceUpdateReady")

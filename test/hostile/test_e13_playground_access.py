@@ -26,25 +26,30 @@ POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image":
 class Session(NamedTuple):
     """A playground that runs, as its kubeconfig describes it."""
 
-    kubeconfig: Path
     folder: Path
     server: str
     authority: str
     token: str
 
-    def send(self, path: str, *, body: Any = None, **headers: str) -> tuple[int, str]:
-        """The code and the body of an answer."""
+    @property
+    def bearer(self) -> str:
+        return f"Bearer {self.token}"
+
+    def send(self, path: str, authorization: str = "", *, body: Any = None) -> tuple[int, str]:
+        """Code and body of the response."""
         context = None
         if self.server.startswith("https"):
             context = ssl.create_default_context(cadata=self.authority)
         request = urllib.request.Request(
             self.server + path,
-            headers={"Content-Type": "application/json", **headers},
+            headers={"Content-Type": "application/json"},
             data=None if body is None else json.dumps(body).encode(),
         )
+        if authorization:
+            request.add_header("Authorization", authorization)
         try:
-            with urllib.request.urlopen(request, timeout=10, context=context) as answer:
-                return answer.status, answer.read().decode()
+            with urllib.request.urlopen(request, timeout=10, context=context) as response:
+                return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
@@ -64,9 +69,9 @@ def playground(home: Path, *arguments: str, mode: int = 0o700) -> Iterator[Sessi
     ) as process:
         try:
             assert process.stdout
-            line = next(each for each in process.stdout if "export KUBECONFIG=" in each)
-            kubeconfig = Path(line.partition("export KUBECONFIG=")[2].split()[0])
-            yield session_of(kubeconfig)
+            export = next(line for line in process.stdout if "export KUBECONFIG=" in line)
+            kubeconfig, *_ = export.partition("export KUBECONFIG=")[2].split()
+            yield session_of(Path(kubeconfig))
         finally:
             process.terminate()
             process.wait(60)
@@ -75,11 +80,17 @@ def playground(home: Path, *arguments: str, mode: int = 0o700) -> Iterator[Sessi
 def session_of(kubeconfig: Path) -> Session:
     config = yaml.safe_load(kubeconfig.read_text())
     cluster = config["clusters"][0]["cluster"]
-    user = config["users"][0]["user"]
-    authority = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
+    authority = cluster.get("certificate-authority-data", "")
     return Session(
-        kubeconfig, kubeconfig.parent, cluster["server"], authority, user.get("token", "")
+        folder=kubeconfig.parent,
+        server=cluster["server"],
+        authority=base64.b64decode(authority).decode(),
+        token=config["users"][0]["user"].get("token", ""),
     )
+
+
+def mode_of(file: Path) -> int:
+    return stat.S_IMODE(file.stat().st_mode)
 
 
 @pytest.fixture(scope="module")
@@ -90,25 +101,24 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 @cases(
     "authorization",
-    no_token={},
-    wrong_token={"Authorization": "Bearer wrong"},
-    empty_token={"Authorization": "Bearer "},
-    basic={"Authorization": "Basic YTpi"},
+    no_token="",
+    wrong_token="Bearer wrong",
+    empty_token="Bearer ",
+    basic="Basic YTpi",
 )
 @pytest.mark.parametrize("path", [PODS, "/version", "/nowhere", f"{PODS}?watch=1"])
 def test_a_request_without_a_token_of_the_session_is_refused(
-    session: Session, path: str, authorization: dict[str, str]
+    session: Session, path: str, authorization: str
 ) -> None:
-    code, body = session.send(path, **authorization)
+    code, body = session.send(path, authorization)
     assert code == 401
     assert json.loads(body)["reason"] == "Unauthorized"
 
 
 def test_a_pod_is_created_with_the_token_and_not_without(session: Session) -> None:
     assert session.send(PODS, body=POD)[0] == 401
-    authorization = {"Authorization": f"Bearer {session.token}"}
-    assert session.send(f"{PODS}/p", **authorization)[0] == 404
-    assert session.send(PODS, body=POD, **authorization)[0] == 201
+    assert session.send(f"{PODS}/p", session.bearer)[0] == 404
+    assert session.send(PODS, session.bearer, body=POD)[0] == 201
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
@@ -117,26 +127,20 @@ def test_health_needs_no_token(session: Session, path: str) -> None:
 
 
 def test_nothing_of_the_session_is_open_to_other_users(session: Session) -> None:
-    assert stat.S_IMODE(session.folder.stat().st_mode) == 0o700
-    open_files = {
-        str(each.relative_to(session.folder)): oct(stat.S_IMODE(each.stat().st_mode))
-        for each in session.folder.iterdir()
-        if each.name.endswith("kubeconfig") or each.is_socket()
-        if stat.S_IMODE(each.stat().st_mode) & 0o077
-    }
-    assert open_files == {}
-    assert any(each.is_socket() for each in session.folder.iterdir())
+    assert mode_of(session.folder) == 0o700
+    sockets = [file for file in session.folder.iterdir() if file.is_socket()]
+    assert sockets
+    for file in (*sockets, *session.folder.glob("*kubeconfig")):
+        assert not mode_of(file) & 0o077, file
 
 
 def test_no_token_is_on_a_command_line(session: Session) -> None:
-    tokens = [
-        yaml.safe_load(each.read_text())["users"][0]["user"].get("token", "")
-        for each in session.folder.glob("*kubeconfig")
-    ]
-    assert all(tokens)
-    lines = [content_of(each) for each in Path("/proc").glob("[0-9]*/cmdline")]
+    lines = [content_of(file) for file in Path("/proc").glob("[0-9]*/cmdline")]
     assert any(b"kruise" in line for line in lines)
-    assert not [line for line in lines for token in tokens if token.encode() in line]
+    for kubeconfig in session.folder.glob("*kubeconfig"):
+        token = session_of(kubeconfig).token.encode()
+        assert token
+        assert not [line for line in lines if token in line]
 
 
 def content_of(file: Path) -> bytes:
@@ -151,12 +155,10 @@ def test_a_token_and_a_certificate_are_good_for_one_session(
     session: Session, tmp_path: Path
 ) -> None:
     with playground(tmp_path / "t") as other:
-        assert session.token != other.token
-        authorization = {"Authorization": f"Bearer {session.token}"}
-        assert other.send(PODS, **authorization)[0] == 401
+        assert other.send(PODS, session.bearer)[0] == 401
         crossed = other._replace(authority=session.authority)
         with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
-            crossed.send(PODS, **authorization)
+            crossed.send(PODS, session.bearer)
 
 
 @pytest.mark.parametrize("there", ["file", "link"])
@@ -167,9 +169,8 @@ def test_kubeconfig_out_never_writes_through_what_is_there(tmp_path: Path, there
         out.symlink_to(target)
     else:
         out.write_text("mine")
-    ended = subprocess.run(
-        [*COMMAND, f"--kubeconfig-out={out}"], capture_output=True, text=True, timeout=60
-    )
+    command = [*COMMAND, f"--kubeconfig-out={out}"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert "remove it, or name another file" in ended.stderr
     assert out.is_symlink() if there == "link" else out.read_text() == "mine"
@@ -179,7 +180,7 @@ def test_kubeconfig_out_never_writes_through_what_is_there(tmp_path: Path, there
 def test_kubeconfig_out_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with playground(tmp_path / "t", f"--kubeconfig-out={out}"):
-        assert stat.S_IMODE(out.stat().st_mode) == 0o600
+        assert mode_of(out) == 0o600
         assert session_of(out).token
     assert not out.exists()
 

@@ -27,17 +27,14 @@ def manifests(*flags: str) -> list[Json]:
 
 
 def by_kind(documents: list[Json], kind: str, name: str) -> Json:
-    (found,) = [x for x in documents if (x["kind"], x["metadata"]["name"]) == (kind, name)]
+    of_kind = [document for document in documents if document["kind"] == kind]
+    (found,) = [document for document in of_kind if document["metadata"]["name"] == name]
     return found
 
 
 def spec_of(workload: Json) -> Json:
     spec: Json = workload["spec"]["template"]["spec"]
     return spec
-
-
-def host_paths(workload: Json) -> dict[str, Json]:
-    return {x["name"]: x["hostPath"] for x in spec_of(workload)["volumes"] if "hostPath" in x}
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +50,12 @@ def installed() -> list[Json]:
 def test_the_daemon_mounts_the_folder_of_the_runtimes_socket_alone(
     flags: tuple[str, ...], folder: str
 ) -> None:
-    daemon = by_kind(manifests(*flags), "DaemonSet", "kruise-probe-daemon")
-    assert host_paths(daemon) == {"runtime": {"path": folder, "type": "Directory"}}
-    (container,) = spec_of(daemon)["containers"]
-    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "runtime"]
+    spec = spec_of(by_kind(manifests(*flags), "DaemonSet", "kruise-probe-daemon"))
+    of_host = [volume for volume in spec["volumes"] if "hostPath" in volume]
+    runtime = {"name": "runtime", "hostPath": {"path": folder, "type": "Directory"}}
+    assert of_host == [runtime]
+    (container,) = spec["containers"]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "runtime"]
     assert mount == {"name": "runtime", "mountPath": f"/host{folder}", "readOnly": True}
 
 
@@ -64,14 +63,15 @@ def test_the_daemon_mounts_the_folder_of_the_runtimes_socket_alone(
 def test_every_other_runtime_has_a_component_for_its_own_folder(runtime: str, folder: str) -> None:
     file = ROOT / "config" / "runtime" / runtime / "kustomization.yaml"
     (patch,) = yaml.safe_load(file.read_text())["patches"]
-    values = {each["value"] for each in yaml.safe_load(patch["patch"])}
+    operations = yaml.safe_load(patch["patch"])
+    values = {operation["value"] for operation in operations}
     assert values == {folder, f"/host{folder}"}
 
 
 @pytest.mark.parametrize("folder", [CONTAINERD, *RUNTIMES.values()])
 def test_a_socket_in_a_mounted_folder_is_found_without_a_flag(folder: str) -> None:
-    folders = {str(PurePosixPath(each.removeprefix("unix://")).parent) for each in KNOWN_ENDPOINTS}
-    assert f"/host{folder}" in folders
+    sockets = [endpoint.removeprefix("unix://") for endpoint in KNOWN_ENDPOINTS]
+    assert PurePosixPath(f"/host{folder}") in [PurePosixPath(socket).parent for socket in sockets]
 
 
 def test_a_daemon_has_four_rules(installed: list[Json]) -> None:

@@ -11,10 +11,11 @@ from support import programs
 from support.background import background
 from support.cases import cases
 from support.fake_runtime import served
-from support.hollow import marker_object, pod_object, spec_entry
+from support.hollow import marker_object, pod_object, probe, spec_entry
 from support.output import print_line
 from support.programs import Program
 from support.target import labels, marker_path, node_pod_probe_path, pod_path
+from support.wire import Json
 
 from kruise_probe.api.times import format_time, utc_now
 
@@ -25,6 +26,8 @@ PODS = 16
 VICTIM_ADDRESS = "127.0.0.10"
 HOSTILE_ADDRESS = "127.0.0.9"
 VICTIM_NAMESPACE = "good"
+HANDLERS = ("tcpSocket", "httpGet")
+"""Of the victim; each has a label of its own."""
 SLOW_MACHINE_SECONDS = 2.0
 """Beyond a period and a second: this machine runs the test, the API server, the manager and the attack too."""
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -33,11 +36,8 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def silent_port() -> socket.socket:
-    """A port whose connections are established and never answered."""
-    made = socket.socket()
-    made.bind((HOSTILE_ADDRESS, 0))
-    made.listen(4096)
-    return made
+    """A port that accepts connections and never responds."""
+    return socket.create_server((HOSTILE_ADDRESS, 0), backlog=4096)
 
 
 async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -62,55 +62,60 @@ async def attack(node: ProcessNode, port: int) -> None:
     """
     hanging = [{"httpGet": {"port": port}, "timeoutSeconds": 10}] * HTTP_PROBES
     hanging += [{"grpc": {"port": port}, "timeoutSeconds": 10}] * GRPC_PROBES
-    entries = []
+    entries: list[Json] = []
     for pod in range(PODS):
-        probes = [
-            {"name": f"m#{number}", "containerName": "main", "probe": probe}
-            for number, probe in enumerate(hanging[pod::PODS])
-        ]
         name = f"bad-{pod}"
-        uid = f"uid-bad-{pod}"
+        uid = f"uid-{name}"
+        probes = [
+            {"name": f"m#{number}", "containerName": "main", "probe": hanging_probe}
+            for number, hanging_probe in enumerate(hanging[pod::PODS])
+        ]
         entries.append(spec_entry(name, uid, probes, namespace="bad", ip=HOSTILE_ADDRESS))
         node.runtime.start(uid, ip=HOSTILE_ADDRESS)
-    await node.cluster.api.merge(node_pod_probe_path(NODE), {"spec": {"podProbes": entries}})
+    await node.api.merge(node_pod_probe_path(NODE), {"spec": {"podProbes": entries}})
 
 
 async def add_victim(node: ProcessNode, port: int) -> None:
     """A pod with a label for each of its two probes."""
-    api = node.cluster.api
-    await api.create("/api/v1/namespaces", {"metadata": {"name": VICTIM_NAMESPACE}})
+    await node.api.create("/api/v1/namespaces", {"metadata": {"name": VICTIM_NAMESPACE}})
     body = pod_object("victim", node=NODE, ip=VICTIM_ADDRESS, at=format_time(utc_now()))
     status = body.pop("status")
-    pod = await api.create(f"/api/v1/namespaces/{VICTIM_NAMESPACE}/pods", body)
+    pod = await node.api.create(f"/api/v1/namespaces/{VICTIM_NAMESPACE}/pods", body)
     node.runtime.start(pod["metadata"]["uid"], ip=VICTIM_ADDRESS)
-    await api.merge(pod_path("victim", VICTIM_NAMESPACE, "status"), {"status": status})
-    probes = [
-        {
-            "name": kind,
-            "containerName": "main",
-            "probe": {kind: {"port": port}, "periodSeconds": PERIOD_SECONDS, "timeoutSeconds": 10},
-            "markerPolicy": [
-                {"state": state, "labels": {f"example.com/{kind}": state}}
-                for state in ("Succeeded", "Failed")
+    await node.api.merge(pod_path("victim", VICTIM_NAMESPACE, "status"), {"status": status})
+    probes: list[Json] = []
+    for handler in HANDLERS:
+        label = f"example.com/{handler}"
+        of_handler = probe(
+            handler,
+            probe={
+                handler: {"port": port},
+                "periodSeconds": PERIOD_SECONDS,
+                "timeoutSeconds": 10,
+            },
+            podConditionType=None,
+            markerPolicy=[
+                {"state": "Succeeded", "labels": {label: "Succeeded"}},
+                {"state": "Failed", "labels": {label: "Failed"}},
             ],
-        }
-        for kind in ("tcpSocket", "httpGet")
-    ]
+        )
+        probes.append(of_handler)
     path = marker_path("", VICTIM_NAMESPACE).rstrip("/")
-    await api.create(path, marker_object(*probes))
+    await node.api.create(path, marker_object(*probes))
 
 
 async def seconds_until_labels(node: ProcessNode, state: str) -> float:
+    def has_labels(pod: Json) -> bool:
+        values = [labels(pod).get(f"example.com/{handler}") for handler in HANDLERS]
+        return values == [state, state]
+
     loop = asyncio.get_running_loop()
     began = loop.time()
-
-    def so(pod: dict[str, object]) -> bool:
-        return [labels(pod).get(f"example.com/{kind}") for kind in ("tcpSocket", "httpGet")] == [
-            state
-        ] * 2
-
     await node.api.pods.until(
-        f"is {state} by both probes", so, name="victim", namespace=VICTIM_NAMESPACE
+        f"is {state} by both probes",
+        has_labels,
+        name="victim",
+        namespace=VICTIM_NAMESPACE,
     )
     return loop.time() - began
 
@@ -124,12 +129,15 @@ async def test_e16_hanging_ports_of_a_tenant_delay_no_other_and_leave_descriptor
         silent = stack.enter_context(silent_port())
         server = await asyncio.start_server(respond, VICTIM_ADDRESS)
         port = server.sockets[0].getsockname()[1]
-        kubeconfig = node.cluster.proxy.write_kubeconfig(tmp_path)
         endpoint = await stack.enter_async_context(served(node.runtime))
         daemon = await programs.start(
-            "daemon", kubeconfig, tmp_path,
-            f"--node-name={NODE}", f"--cri-endpoint={endpoint}", open_files=open_files,
-        )  # fmt: skip
+            "daemon",
+            node.cluster.proxy.write_kubeconfig(tmp_path),
+            tmp_path,
+            f"--node-name={NODE}",
+            f"--cri-endpoint={endpoint}",
+            open_files=open_files,
+        )
         stack.push_async_callback(daemon.end)
         await daemon.ready()
         await stack.enter_async_context(node.cluster.manager(f"--namespace={VICTIM_NAMESPACE}"))
@@ -142,18 +150,18 @@ async def test_e16_hanging_ports_of_a_tenant_delay_no_other_and_leave_descriptor
 
         await programs.until("hundreds of probes of the attack hang", is_under_attack)
         await add_victim(node, port)
-        seconds = [await seconds_until_labels(node, "Succeeded")]
+        delays = [await seconds_until_labels(node, "Succeeded")]
         for _ in range(4):
             server.close()
-            seconds.append(await seconds_until_labels(node, "Failed"))
+            delays.append(await seconds_until_labels(node, "Failed"))
             server = await asyncio.start_server(respond, VICTIM_ADDRESS, port)
-            seconds.append(await seconds_until_labels(node, "Succeeded"))
+            delays.append(await seconds_until_labels(node, "Succeeded"))
         server.close()
-        print_line(" ".join(f"{each:.2f}" for each in seconds))
+        print_line(" ".join(f"{seconds:.2f}" for seconds in delays))
 
-        assert max(seconds) <= PERIOD_SECONDS + 1 + SLOW_MACHINE_SECONDS
+        assert max(delays) <= PERIOD_SECONDS + 1 + SLOW_MACHINE_SECONDS
         assert len(codes) > 20
         assert set(codes) == {200}
-        assert "too many open files" not in daemon.log.read_text()
-        messages = [message for _, message in node.states().values()]
-        assert not [each for each in messages if "open files" in each]
+        assert not daemon.has_logged("too many open files")
+        for state, message in node.states().values():
+            assert "open files" not in message, state

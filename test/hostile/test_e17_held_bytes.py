@@ -18,17 +18,19 @@ TIMEOUT_SECONDS = 120
 ATTACK_SECONDS = 15.0
 MAX_PEAK_MB = 128
 
-GRPC: Json = {"grpc": {}}
-HTTP: Json = {"httpGet": {"path": "/"}}
-HTTPS: Json = {"httpGet": {"path": "/", "scheme": "HTTPS"}}
-UNFINISHED: dict[str, tuple[Json, bytes]] = {
-    "frame": (GRPC, SETTINGS + frame(0, 0, 1, bytes(250_000))[:-1]),
-    "headers": (GRPC, SETTINGS + headers(b"", flags=0) + frame(9, 0, 1, bytes(16_000)) * 15),
-    "message": (GRPC, BEGUN + frame(0, 0, 1, bytes(16_000)) * 4),
-    "handshake": (HTTPS, tls_certificates(bytes(30_000), declared=99_000)),
-    "long-handshake": (HTTPS, tls_certificates(bytes(90_000), declared=99_000)),
-    "head": (HTTP, b"HTTP/1.1 200 OK\r\nA: " + bytes(60_000).replace(b"\0", b"a")),
-}
+DATA_FRAME = frame(0, 0, 1, bytes(16_000))
+CONTINUATION = frame(9, 0, 1, bytes(16_000))
+OF_GRPC = (
+    SETTINGS + frame(0, 0, 1, bytes(250_000))[:-1],
+    SETTINGS + headers(b"", flags=0) + CONTINUATION * 15,
+    BEGUN + DATA_FRAME * 4,
+)
+"""What a server sends before it waits: part of a frame, of the headers, of a message."""
+OF_HTTPS = (
+    tls_certificates(bytes(30_000), declared=99_000),
+    tls_certificates(bytes(90_000), declared=99_000),
+)
+OF_HTTP = b"HTTP/1.1 200 OK\r\nA: " + b"a" * 60_000
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -52,20 +54,26 @@ async def test_e17_unfinished_messages_of_a_namespace_hold_16_mb_and_delay_no_ot
 ) -> None:
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(process_node(tmp_path))
+
+        async def port_of(data: bytes) -> int:
+            return await stack.enter_async_context(sending(data))
+
+        handlers: list[Json] = [{"grpc": {"port": await port_of(data)}} for data in OF_GRPC]
+        handlers += [
+            {"httpGet": {"port": await port_of(data), "scheme": "HTTPS"}} for data in OF_HTTPS
+        ]
+        handlers.append({"httpGet": {"port": await port_of(OF_HTTP)}})
         hostile: list[Json] = []
-        for action, data in UNFINISHED.values():
-            port = await stack.enter_async_context(sending(data))
-            ((handler, fields),) = action.items()
-            probe = {handler: {**fields, "port": port}, "timeoutSeconds": TIMEOUT_SECONDS}
-            hostile += [probe] * (PODS * PROBES_OF_A_POD // len(UNFINISHED))
-        good = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-        port = await stack.enter_async_context(sending(good))
+        for handler in handlers:
+            probe = {**handler, "timeoutSeconds": TIMEOUT_SECONDS}
+            hostile += [probe] * (PODS * PROBES_OF_A_POD // len(handlers))
+        good_port = await port_of(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         daemon, victim = await stack.enter_async_context(daemon_with_victim(node))
         for pod in range(PODS):
             node.add_pod(f"bad-{pod}", hostile[pod::PODS], namespace="bad")
         await node.write_spec()
         await asyncio.sleep(ATTACK_SECONDS)
-        node.add_probe("quiet", {"httpGet": {"port": port, "path": "/"}})
+        node.add_probe("quiet", {"httpGet": {"port": good_port, "path": "/"}})
         await node.write_spec()
 
         await node.until_results_of(["quiet"])
@@ -73,6 +81,7 @@ async def test_e17_unfinished_messages_of_a_namespace_hold_16_mb_and_delay_no_ot
         in_flight = await daemon.metric("kruise_probe_socket_in_flight")
         print_line(f"in flight: {in_flight:g}")
 
-        assert node.states()["quiet"][0] == "Succeeded"
+        state, _ = node.states()["quiet"]
+        assert state == "Succeeded"
         assert in_flight > 50
         assert daemon.peak_mb < MAX_PEAK_MB

@@ -172,7 +172,8 @@ class Tenant(Hollow):
         await run_concurrently(map(self._create, all_work))
 
     async def _create(self, work: Work) -> None:
-        self.made += await self.change(work)
+        if await self.change(work):
+            self.made += 1
 
     async def create_markers(self, count: int, probes_of: ProbesOf) -> None:
         await self.create_all(
