@@ -39,7 +39,11 @@ def local_listener(host: str) -> Iterator[tuple[int, list[str]]]:
 def tcp_probe(name: str, port: int) -> Json:
     return probe(
         name,
-        probe={"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": 1},
+        probe={
+            "tcpSocket": {"port": port},
+            "periodSeconds": 1,
+            "failureThreshold": 1,
+        },
         podConditionType=f"example.com/{name}",
         markerPolicy=None,
     )
@@ -59,7 +63,14 @@ def test_e10_an_edited_pod_status_leads_no_probe_elsewhere(namespace: Kubectl) -
         Kubectl(namespace.kubeconfig).watch("nodepodprobes") as reports,
     ):
         namespace.apply(
-            busybox_pod("web", "httpd", "-f", "-p", str(own), hostNetwork=True),
+            busybox_pod(
+                "web",
+                "httpd",
+                "-f",
+                "-p",
+                str(own),
+                hostNetwork=True,
+            ),
             marker_object(tcp_probe("own", own), tcp_probe("elsewhere", elsewhere)),
         )
         pods.until("the node's own address is probed", is_probed, timeout=90)

@@ -14,10 +14,18 @@ MANAGERS = "app.kubernetes.io/component=manager"
 LEASE = "kruise-probe-manager"
 DAEMONS = "daemonset/kruise-probe-daemon"
 CONDITION = "install.example.com/idle"
-POD = busybox_pod("game", "sleep", "100000", labels={"app": "install"})
+POD = busybox_pod(
+    "game",
+    "sleep",
+    "100000",
+    labels={"app": "install"},
+)
 IDLE = probe(
     "idle",
-    probe={"exec": {"command": ["test", "-f", "/tmp/idle"]}, "timeoutSeconds": 20},
+    probe={
+        "exec": {"command": ["test", "-f", "/tmp/idle"]},
+        "timeoutSeconds": 20,
+    },
     podConditionType=CONDITION,
     markerPolicy=None,
 )
@@ -90,7 +98,13 @@ def test_a_daemon_that_is_replaced_shows_nothing(system: Kubectl, probed: Kubect
 def test_the_workloads_run_without_root_or_capabilities_where_they_can(system: Kubectl) -> None:
     (manager, *_) = system.items("pods", "-l", MANAGERS)
 
-    identity = system.run("exec", manager["metadata"]["name"], "--", "cat", "/proc/self/status")
+    identity = system.run(
+        "exec",
+        manager["metadata"]["name"],
+        "--",
+        "cat",
+        "/proc/self/status",
+    )
 
     fields = dict(line.split(":\t", 1) for line in identity.splitlines() if ":\t" in line)
     assert fields["Uid"].split() == ["65532"] * 4

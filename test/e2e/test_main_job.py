@@ -151,7 +151,13 @@ def pod(job: JobNamespace) -> GamePod:
 
 async def test_first_results_are_written_to_every_pod(job: JobNamespace) -> None:
     def is_marked(pod: Json) -> bool:
-        marked = has_labels(pod, idle="yes", web="up", door="open", role="backup")
+        marked = has_labels(
+            pod,
+            idle="yes",
+            web="up",
+            door="open",
+            role="backup",
+        )
         return marked and annotations(pod).get(COST) == "-10"
 
     await until_all(job, "labels and annotations of Succeeded", is_marked)
@@ -174,9 +180,18 @@ async def test_a3_constant_results_are_written_once(job: JobNamespace) -> None:
     reports = job.api.node_pod_probes.history
     before = {key: len(versions) for key, versions in reports.items()}
     action = exec_action("echo >> runs; test $(wc -l < runs) -le 10")
-    steady = probe("steady", action, policy("Succeeded", steady="yes"), kind=STEADY)
+    steady = probe(
+        "steady",
+        action,
+        policy("Succeeded", steady="yes"),
+        kind=STEADY,
+    )
     await put_marker(job, "steady", steady)
-    await until_all(job, "the command has failed", lambda pod: status_of(pod, STEADY) == "False")
+    await until_all(
+        job,
+        "the command has failed",
+        lambda pod: status_of(pod, STEADY) == "False",
+    )
     for key, versions in reports.items():
         written = len(versions) - before.get(key, 0)
         assert written < 10, "a spec, and the first and the last result of each pod"
@@ -284,7 +299,10 @@ async def test_a_value_at_the_end_of_a_large_page_is_marked_and_decides(
     text = probe(
         "text",
         exec_action("cat www/metrics; exit 3"),
-        {"state": "Succeeded", "fromMessage": [{"label": "queue"}]},
+        {
+            "state": "Succeeded",
+            "fromMessage": [{"label": "queue"}],
+        },
         extract={"regex": "^queue (.*)"},
         successWhen={"exitCodes": [3]},
     )
@@ -311,10 +329,18 @@ async def test_a_value_at_the_end_of_a_large_page_is_marked_and_decides(
 async def test_new_policy_is_not_applied_to_the_result_of_an_old_command(job: JobNamespace) -> None:
     async def put(script: str, succeeded: str) -> None:
         policies = (policy("Succeeded", edited=succeeded), policy("Failed", edited="failed"))
-        await put_marker(job, "edited", probe("edited", exec_action(script), *policies))
+        await put_marker(
+            job,
+            "edited",
+            probe("edited", exec_action(script), *policies),
+        )
 
     async def every_pod_shows(value: str) -> None:
-        await until_all(job, f"label edited={value}", lambda pod: has_labels(pod, edited=value))
+        await until_all(
+            job,
+            f"label edited={value}",
+            lambda pod: has_labels(pod, edited=value),
+        )
 
     await put("true", succeeded="old")
     await every_pod_shows("old")
@@ -333,11 +359,23 @@ async def test_a_policy_for_unknown_is_applied_to_a_probe_that_cannot_run(
     job: JobNamespace,
 ) -> None:
     impossible = {"exec": {"command": ["/no/such/program"]}}
-    absent = probe("absent", impossible, policy("Unknown", absent="unknown"))
+    absent = probe(
+        "absent",
+        impossible,
+        policy("Unknown", absent="unknown"),
+    )
     await put_marker(job, "absent", absent)
-    await until_all(job, "label absent=unknown", lambda pod: has_labels(pod, absent="unknown"))
+    await until_all(
+        job,
+        "label absent=unknown",
+        lambda pod: has_labels(pod, absent="unknown"),
+    )
     await job.remove_marker("absent")
-    await until_all(job, "no label absent", lambda pod: has_labels(pod, absent=None))
+    await until_all(
+        job,
+        "no label absent",
+        lambda pod: has_labels(pod, absent=None),
+    )
 
 
 async def test_http_probes_by_number_and_by_name_flip_and_a_single_policy_removes_its_keys(
@@ -460,7 +498,11 @@ async def test_a_node_pod_probe_emptied_by_hand_is_repaired(
 async def test_a_marker_that_breaks_the_rules_is_refused_with_the_field(job: JobNamespace) -> None:
     two = {**exec_action("true"), "tcpSocket": {"port": 1}}
     with pytest.raises(Invalid, match=r"spec\.probes\[0\]"):
-        await put_marker(job, "two", probe("two", two, kind="e2e.example.com/two"))
+        await put_marker(
+            job,
+            "two",
+            probe("two", two, kind="e2e.example.com/two"),
+        )
 
 
 async def test_deleting_the_marker_removes_its_marks_and_leaves_the_gate(job: JobNamespace) -> None:

@@ -32,7 +32,10 @@ exec sleep 100000
 PROBES: dict[str, Json] = {
     "exec-succeeds": {"exec": {"command": ["sh", "-c", "echo full"]}},
     "exec-fails": {"exec": {"command": ["sh", "-c", "echo out; echo bad >&2; exit 3"]}},
-    "exec-hangs": {"exec": {"command": ["sleep", "60"]}, "timeoutSeconds": 10},
+    "exec-hangs": {
+        "exec": {"command": ["sleep", "60"]},
+        "timeoutSeconds": 10,
+    },
     "http-by-name": {"httpGet": {"port": "http", "path": "/healthz"}},
     "http-404": {"httpGet": {"port": 8080, "path": "/nothing"}},
     "http-refused": {"httpGet": {"port": 8081}},
@@ -74,7 +77,14 @@ class Trying:
         flags = ("-n", self._namespace, "--kubeconfig", self._kubeconfig)
         if not file:
             return kruise_probe("try", *flags, *arguments, input="")
-        return kruise_probe("try", *flags, *arguments, "-f", "-", input=json.dumps(file))
+        return kruise_probe(
+            "try",
+            *flags,
+            *arguments,
+            "-f",
+            "-",
+            input=json.dumps(file),
+        )
 
     def attempts(self, *arguments: str, file: Json | None = None) -> tuple[int, dict[str, Json]]:
         """The exit code, and the attempts by the name of the probe."""
@@ -104,7 +114,13 @@ def trying(namespace: Kubectl, admin: Kubectl, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def pods(namespace: Kubectl) -> Iterator[KubectlWatch]:
-    game = busybox_pod("game", "sh", "-c", SERVER, labels={"app": "game"})
+    game = busybox_pod(
+        "game",
+        "sh",
+        "-c",
+        SERVER,
+        labels={"app": "game"},
+    )
     game["spec"]["containers"][0]["ports"] = [{"name": "http", "containerPort": 8080}]
     namespace.apply(game)
     with namespace.watch("pods") as watched:
@@ -175,7 +191,14 @@ def test_grpc_health_service_of_the_hosts_network(
     namespace: Kubectl, trying: Trying, health_port: int
 ) -> None:
     sleeping = ("sleep", "100000")
-    namespace.apply(busybox_pod("host", *sleeping, labels={"app": "host"}, hostNetwork=True))
+    namespace.apply(
+        busybox_pod(
+            "host",
+            *sleeping,
+            labels={"app": "host"},
+            hostNetwork=True,
+        )
+    )
     namespace.run("wait", "--for=condition=Ready", "pod/host", f"--timeout={PATIENCE_SECONDS:g}s")
     actions: dict[str, Json] = {
         "up": {"grpc": {"port": health_port}},

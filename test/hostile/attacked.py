@@ -123,7 +123,12 @@ async def attacked_manager(
     async with programs.running("manager", kubeconfig, cluster.folder, *flags) as program:
         await program.ready()
         await program.until("leads", leads)
-        yield AttackedProgram(cluster, program, LEADER_ELECTION_ID, port_of(program, attacked))
+        yield AttackedProgram(
+            cluster,
+            program,
+            LEADER_ELECTION_ID,
+            port_of(program, attacked),
+        )
 
 
 def port_of(program: programs.Program, path: str) -> int:
@@ -133,7 +138,11 @@ def port_of(program: programs.Program, path: str) -> int:
 @asynccontextmanager
 async def attacked_webhook(cluster: EmbeddedCluster, *flags: str) -> AsyncIterator[AttackedProgram]:
     """A leader whose webhook port is attacked; its certificate is a file."""
-    pair = issue_certificate(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
+    pair = issue_certificate(
+        ["localhost"],
+        now=utc_now(),
+        lifetime=timedelta(hours=1),
+    )
     (cluster.folder / "tls.crt").write_bytes(pair.certificate)
     (cluster.folder / "tls.key").write_bytes(pair.key)
     webhook = ("--webhook-addr=127.0.0.1:0", f"--webhook-cert-dir={cluster.folder}")
@@ -145,7 +154,11 @@ async def attacked_webhook(cluster: EmbeddedCluster, *flags: str) -> AsyncIterat
 async def attacked_daemon(cluster: EmbeddedCluster, *flags: str) -> AsyncIterator[AttackedProgram]:
     """A daemon that renews its Lease every 3 s, as it has an entry, of a pod that is not there. It has one port."""
     name = node_name(0)
-    entry = {"name": "m#p", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
+    entry = {
+        "name": "m#p",
+        "containerName": "main",
+        "probe": {"exec": {"command": ["true"]}},
+    }
     await cluster.hollow.add_node_pod_probe(name, [entry])
     flags = ("--lease-renew-interval=3s", *flags)
     async with cluster.daemon(name, ScriptedRuntime(), *flags) as program:

@@ -48,7 +48,10 @@ class ProcessNode:
         """Starts a pod of that name, and adds its probe to what `write_spec` writes next; `script` is its command."""
         if script:
             self.runtime.on_exec("check", name, script=script)
-            probe = {"exec": {"command": ["check", name]}, **(probe or {})}
+            probe = {
+                "exec": {"command": ["check", name]},
+                **(probe or {}),
+            }
         self.add_pod(name, [{"periodSeconds": 1, **(probe or {})}])
 
     def add_pod(
@@ -64,9 +67,19 @@ class ProcessNode:
         self.runtime.start(uid, ip=ADDRESS)
         listed: list[Json] = []
         for number, probe in enumerate(probes):
-            fields = {"containerName": "main", "probe": probe, **(beside or {})}
-            listed.append({"name": f"marker#probe{number or ''}", **fields})
-        self._entries[name] = spec_entry(name, uid, listed, namespace=namespace, ip=ADDRESS)
+            fields = {
+                "containerName": "main",
+                "probe": probe,
+                **(beside or {}),
+            }
+            listed.append({"name": f"m#{number}", **fields})
+        self._entries[name] = spec_entry(
+            name,
+            uid,
+            listed,
+            namespace=namespace,
+            ip=ADDRESS,
+        )
 
     async def write_spec(self) -> None:
         """Writes all probes to the NodePodProbe."""

@@ -8,8 +8,6 @@ from support.flood_servers import GRPC_FLOODS
 from support.scripted_server import self_signed
 from support.wire import Json
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.mark.parametrize("mode", ["", "TLS"])
 async def test_e1_grpc_floods_fail_their_own_probes_only(tmp_path: Path, mode: str) -> None:

@@ -9,7 +9,6 @@ from support.scripted_server import self_signed
 from support.wire import Json
 
 FOLDED_BYTES = 60 * 1024
-pytestmark = pytest.mark.timeout(300)
 
 FOLDS = b"A: b\r\n" + b" \r\n" * (FOLDED_BYTES // 3)
 LARGE_HEAD = b"HTTP/1.1 200 OK\r\n" + FOLDS + b"\r\n"

@@ -18,7 +18,12 @@ IDLE_SECONDS = 3600
 
 def check(path: str = "/") -> Json:
     """A probe that runs each second, with a condition and a label."""
-    return probe(probe={"exec": {"command": ["test", "-e", path]}, "periodSeconds": 1})
+    return probe(
+        probe={
+            "exec": {"command": ["test", "-e", path]},
+            "periodSeconds": 1,
+        }
+    )
 
 
 def large_probes(number: int, size: int = COMMAND_BYTES) -> list[Json]:

@@ -48,7 +48,10 @@ async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flip_me
             await victim.until(f"is {status}", lambda pod: status_of(pod, CONDITION) == status)
 
         await victim.pod()
-        exists = {"exec": {"command": ["test", "-e", "up"]}, "periodSeconds": 1}
+        exists = {
+            "exec": {"command": ["test", "-e", "up"]},
+            "periodSeconds": 1,
+        }
         await victim.marker(probe(probe=exists))
         await victim_is("False")
         before: dict[str, int] = {}
@@ -58,8 +61,18 @@ async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flip_me
             before[name] = len(versions(ns, name))
         begun = time.monotonic()
         # The first writes `x` on pods without `y`, the second writes `y` on pods with `x`.
-        await put_marker(ns, "a", "x", {"key": "y", "operator": "DoesNotExist"})
-        await put_marker(ns, "b", "y", {"key": "x", "operator": "Exists"})
+        await put_marker(
+            ns,
+            "a",
+            "x",
+            {"key": "y", "operator": "DoesNotExist"},
+        )
+        await put_marker(
+            ns,
+            "b",
+            "y",
+            {"key": "x", "operator": "Exists"},
+        )
         slowest = 0.0
         for status in cycle(("True", "False")):
             at = time.monotonic()

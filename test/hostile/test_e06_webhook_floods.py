@@ -38,13 +38,23 @@ async def assert_accepts_a_good_marker(webhook: AttackedProgram) -> None:
 
 
 def with_values(count: int) -> Json:
-    expression = {"key": "a", "operator": "In", "values": ["!"] * count}
-    return {**GOOD, "selector": {"matchExpressions": [expression]}}
+    expression = {
+        "key": "a",
+        "operator": "In",
+        "values": ["!"] * count,
+    }
+    return {
+        **GOOD,
+        "selector": {"matchExpressions": [expression]},
+    }
 
 
 def with_annotations(pairs: dict[str, str]) -> Json:
     policy = {"state": "Succeeded", "annotations": pairs}
-    return {**GOOD, "probes": [{**GOOD_PROBE, "markerPolicy": [policy]}]}
+    return {
+        **GOOD,
+        "probes": [{**GOOD_PROBE, "markerPolicy": [policy]}],
+    }
 
 
 def with_bad_probes() -> Json:

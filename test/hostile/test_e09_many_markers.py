@@ -27,7 +27,10 @@ def probes_of(number: int) -> list[Json]:
         label = f"example.com/l{number}-{place}"
         marking = probe(
             f"p{place}",
-            probe={"exec": {"command": ["true"]}, "periodSeconds": 60},
+            probe={
+                "exec": {"command": ["true"]},
+                "periodSeconds": 60,
+            },
             podConditionType=f"example.com/m{number}-p{place}",
             markerPolicy=[
                 {"state": "Succeeded", "labels": {label: "1"}},
@@ -54,10 +57,21 @@ async def test_e9_the_managers_memory_is_linear_in_markers_and_the_limit_is_repo
     hollow = cluster.hollow
 
     async def until_pod(what: str, holds: Callable[[Json], bool]) -> None:
-        await api.pods.until(what, holds, name=pod_name(0), namespace="default", seconds=120)
+        await api.pods.until(
+            what,
+            holds,
+            name=pod_name(0),
+            namespace="default",
+            seconds=120,
+        )
 
     async def until_last_marker(what: str, holds: Callable[[Json], bool]) -> None:
-        await api.markers.until(what, holds, name=LAST, namespace="default")
+        await api.markers.until(
+            what,
+            holds,
+            name=LAST,
+            namespace="default",
+        )
 
     def reports_the_limit(marker: Json) -> bool:
         degraded = condition(marker, "Degraded")
@@ -72,7 +86,9 @@ async def test_e9_the_managers_memory_is_linear_in_markers_and_the_limit_is_repo
 
         await hollow.add_marker(name="first")
         await api.node_pod_probes.until(
-            "is planned", lambda report: bool(report["spec"].get("podProbes")), name=node_name(0)
+            "is planned",
+            lambda report: bool(report["spec"].get("podProbes")),
+            name=node_name(0),
         )
         before_mb = manager.peak_mb
         async with background(cluster.daemons.follow()):

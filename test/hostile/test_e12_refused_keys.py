@@ -60,7 +60,9 @@ async def test_the_manager_writes_no_reserved_key_without_rules(
     )
     async with without_rules.manager("--allowed-label-keys=topology.kubernetes.io/zone"):
         await api.node_pod_probes.until(
-            "has the pod", lambda found: found["spec"].get("podProbes"), name=NODE
+            "has the pod",
+            lambda found: found["spec"].get("podProbes"),
+            name=NODE,
         )
         await without_rules.daemons.write(NODE)
         pod = await api.pods.until(

@@ -20,7 +20,10 @@ from support.cases import cases
 
 COMMAND = (sys.executable, "-m", "kruise_probe", "playground", "--no-sample")
 PODS = "/api/v1/namespaces/default/pods"
-POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+POD = {
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
 
 
 class Session(NamedTuple):
@@ -170,7 +173,12 @@ def test_kubeconfig_out_never_writes_through_what_is_there(tmp_path: Path, there
     else:
         out.write_text("mine")
     command = [*COMMAND, f"--kubeconfig-out={out}"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert ended.returncode == 1
     assert "remove it, or name another file" in ended.stderr
     assert out.is_symlink() if there == "link" else out.read_text() == "mine"

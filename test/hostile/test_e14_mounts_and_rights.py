@@ -50,13 +50,26 @@ def installed() -> list[Json]:
 def test_the_daemon_mounts_the_folder_of_the_runtimes_socket_alone(
     flags: tuple[str, ...], folder: str
 ) -> None:
-    spec = spec_of(by_kind(manifests(*flags), "DaemonSet", "kruise-probe-daemon"))
+    spec = spec_of(
+        by_kind(
+            manifests(*flags),
+            "DaemonSet",
+            "kruise-probe-daemon",
+        )
+    )
     of_host = [volume for volume in spec["volumes"] if "hostPath" in volume]
-    runtime = {"name": "runtime", "hostPath": {"path": folder, "type": "Directory"}}
+    runtime = {
+        "name": "runtime",
+        "hostPath": {"path": folder, "type": "Directory"},
+    }
     assert of_host == [runtime]
     (container,) = spec["containers"]
     (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "runtime"]
-    assert mount == {"name": "runtime", "mountPath": f"/host{folder}", "readOnly": True}
+    assert mount == {
+        "name": "runtime",
+        "mountPath": f"/host{folder}",
+        "readOnly": True,
+    }
 
 
 @pytest.mark.parametrize(("runtime", "folder"), RUNTIMES.items())
@@ -87,7 +100,11 @@ def test_a_daemon_has_four_rules(installed: list[Json]) -> None:
             "resources": ["nodepodprobes/status"],
             "verbs": ["patch", "update"],
         },
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+        {
+            "apiGroups": [""],
+            "resources": ["events"],
+            "verbs": ["create", "patch"],
+        },
     ]
     own = by_kind(installed, "Role", "kruise-probe-daemon")
     assert own["rules"] == [

@@ -73,7 +73,13 @@ def _manager(server: ApiServer, folder: Path) -> AbstractAsyncContextManager[Pro
 def _daemon(server: ApiServer, folder: Path) -> AbstractAsyncContextManager[Program]:
     kubeconfig = folder / "kubeconfig"
     server.write_kubeconfig(kubeconfig, token=PRODUCT)
-    return programs.running_daemon(kubeconfig, folder, node_name(0), ScriptedRuntime(), SECURE)
+    return programs.running_daemon(
+        kubeconfig,
+        folder,
+        node_name(0),
+        ScriptedRuntime(),
+        SECURE,
+    )
 
 
 async def test_e15_a_daemons_port_serves_health_and_metrics_over_tls_only(

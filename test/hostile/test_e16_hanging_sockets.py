@@ -5,16 +5,15 @@ import contextlib
 import socket
 from pathlib import Path
 
-import pytest
-from hostile.process_node import NODE, ProcessNode, process_node
+from hostile.process_node import ADDRESS, NODE, ProcessNode, process_node
 from support import programs
 from support.background import background
 from support.cases import cases
 from support.fake_runtime import served
-from support.hollow import marker_object, pod_object, probe, spec_entry
+from support.hollow import marker_object, pod_object, probe
 from support.output import print_line
 from support.programs import Program
-from support.target import labels, marker_path, node_pod_probe_path, pod_path
+from support.target import labels, marker_path, pod_path
 from support.wire import Json
 
 from kruise_probe.api.times import format_time, utc_now
@@ -24,7 +23,6 @@ HTTP_PROBES = 2000
 GRPC_PROBES = 200
 PODS = 16
 VICTIM_ADDRESS = "127.0.0.10"
-HOSTILE_ADDRESS = "127.0.0.9"
 VICTIM_NAMESPACE = "good"
 HANDLERS = ("tcpSocket", "httpGet")
 """Of the victim; each has a label of its own."""
@@ -32,12 +30,10 @@ SLOW_MACHINE_SECONDS = 2.0
 """Beyond a period and a second: this machine runs the test, the API server, the manager and the attack too."""
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def silent_port() -> socket.socket:
     """A port that accepts connections and never responds."""
-    return socket.create_server((HOSTILE_ADDRESS, 0), backlog=4096)
+    return socket.create_server((ADDRESS, 0), backlog=4096)
 
 
 async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -56,29 +52,23 @@ async def poll_health(daemon: Program, codes: list[int]) -> None:
 
 
 async def attack(node: ProcessNode, port: int) -> None:
-    """Probes of another namespace, written by hand: the manager serves the victim's namespace alone.
-
-    Their names and fields are short, so that the victim's fit into the object too.
-    """
+    """Probes of another namespace, written by hand: the manager serves the victim's namespace alone."""
     hanging = [{"httpGet": {"port": port}, "timeoutSeconds": 10}] * HTTP_PROBES
     hanging += [{"grpc": {"port": port}, "timeoutSeconds": 10}] * GRPC_PROBES
-    entries: list[Json] = []
     for pod in range(PODS):
-        name = f"bad-{pod}"
-        uid = f"uid-{name}"
-        probes = [
-            {"name": f"m#{number}", "containerName": "main", "probe": hanging_probe}
-            for number, hanging_probe in enumerate(hanging[pod::PODS])
-        ]
-        entries.append(spec_entry(name, uid, probes, namespace="bad", ip=HOSTILE_ADDRESS))
-        node.runtime.start(uid, ip=HOSTILE_ADDRESS)
-    await node.api.merge(node_pod_probe_path(NODE), {"spec": {"podProbes": entries}})
+        node.add_pod(f"bad-{pod}", hanging[pod::PODS], namespace="bad")
+    await node.write_spec()
 
 
 async def add_victim(node: ProcessNode, port: int) -> None:
     """A pod with a label for each of its two probes."""
     await node.api.create("/api/v1/namespaces", {"metadata": {"name": VICTIM_NAMESPACE}})
-    body = pod_object("victim", node=NODE, ip=VICTIM_ADDRESS, at=format_time(utc_now()))
+    body = pod_object(
+        "victim",
+        node=NODE,
+        ip=VICTIM_ADDRESS,
+        at=format_time(utc_now()),
+    )
     status = body.pop("status")
     pod = await node.api.create(f"/api/v1/namespaces/{VICTIM_NAMESPACE}/pods", body)
     node.runtime.start(pod["metadata"]["uid"], ip=VICTIM_ADDRESS)

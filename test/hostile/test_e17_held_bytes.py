@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import pytest
 from hostile.process_node import ADDRESS, daemon_with_victim, process_node
 from support.connections import listening
 from support.flood_servers import BEGUN, SETTINGS, frame, headers, tls_certificates
@@ -31,8 +30,6 @@ OF_HTTPS = (
     tls_certificates(bytes(90_000), declared=99_000),
 )
 OF_HTTP = b"HTTP/1.1 200 OK\r\nA: " + b"a" * 60_000
-
-pytestmark = pytest.mark.timeout(300)
 
 
 @asynccontextmanager
@@ -64,9 +61,10 @@ async def test_e17_unfinished_messages_of_a_namespace_hold_16_mb_and_delay_no_ot
         ]
         handlers.append({"httpGet": {"port": await port_of(OF_HTTP)}})
         hostile: list[Json] = []
+        probes_of_a_handler = PODS * PROBES_OF_A_POD // len(handlers)
         for handler in handlers:
             probe = {**handler, "timeoutSeconds": TIMEOUT_SECONDS}
-            hostile += [probe] * (PODS * PROBES_OF_A_POD // len(handlers))
+            hostile += [probe] * probes_of_a_handler
         good_port = await port_of(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         daemon, victim = await stack.enter_async_context(daemon_with_victim(node))
         for pod in range(PODS):

@@ -4,7 +4,6 @@ import asyncio
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
-import pytest
 from hostile.process_node import ADDRESS, daemon_with_victim, process_node
 from support.connections import listening
 from support.output import print_line
@@ -26,8 +25,6 @@ COSTLY: dict[str, tuple[Json, bytes]] = {
     "pattern": ({"regex": "(?:[ab]{0,900}){1}c"}, (b"ab" * 500 + b"\n") * 16),
     "small-pattern": ({"regex": "(a|b)*c.{0,20}d"}, (b"ab" * 500 + b"\n") * 250),
 }
-
-pytestmark = pytest.mark.timeout(300)
 
 
 def serving(body: bytes) -> AbstractAsyncContextManager[int]:
@@ -51,7 +48,10 @@ async def test_e18_costly_values_of_a_namespace_make_no_step_long_and_delay_no_o
 
         async def probe_of(body: bytes) -> Json:
             port = await stack.enter_async_context(serving(body))
-            return {"httpGet": {"port": port, "path": "/"}, "periodSeconds": 1}
+            return {
+                "httpGet": {"port": port, "path": "/"},
+                "periodSeconds": 1,
+            }
 
         for number, (extract, body) in enumerate(COSTLY.values()):
             hostile = {**await probe_of(body), "timeoutSeconds": 5}
@@ -59,7 +59,12 @@ async def test_e18_costly_values_of_a_namespace_make_no_step_long_and_delay_no_o
             beside = {"extract": extract}
             for pod in range(2):
                 name = f"bad-{number}-{pod}"
-                node.add_pod(name, probes, namespace="bad", beside=beside)
+                node.add_pod(
+                    name,
+                    probes,
+                    namespace="bad",
+                    beside=beside,
+                )
         good = await probe_of(b"queue 7\n")
         node.add_pod("quiet", [good], beside={"extract": {"metric": {"name": "queue"}}})
         await node.write_spec()

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -15,11 +14,9 @@ from support.background import background
 from support.flood_servers import BEGUN, SETTINGS, frame, tls_certificates
 from support.hollow import marker_object, probe
 from support.real_node import busybox_pod
-from support.wire import typed
+from support.wire import Json, typed
 
 from kruise_probe.api.times import utc_now
-
-Object = dict[str, Any]
 
 GRPC_PORT = 50051
 FOLDED_PORT = 8081
@@ -64,12 +61,18 @@ wait
 """
 
 
-def attacker_pod() -> Object:
+def attacker_pod() -> Json:
     """A pod whose servers flood, fold, drip and redirect."""
-    return busybox_pod("attacker", "sh", "-c", _SERVERS, labels={"attacker": "yes"})
+    return busybox_pod(
+        "attacker",
+        "sh",
+        "-c",
+        _SERVERS,
+        labels={"attacker": "yes"},
+    )
 
 
-def ballast_pod(number: int) -> Object:
+def ballast_pod(number: int) -> Json:
     """A pod that never starts: it only fills its node's NodePodProbe."""
     pod = busybox_pod(f"ballast-{number}", "true", labels={"ballast": "yes"})
     container = pod["spec"]["containers"][0]
@@ -87,8 +90,8 @@ while :; do touch ok; sleep {FLAPPING_SECONDS}; rm ok; sleep {FLAPPING_SECONDS};
 HELD_SECONDS = 20
 """How long a server waits after a part of a message."""
 
-GRPC: Object = {"grpc": {}}
-HTTPS: Object = {"httpGet": {"path": "/", "scheme": "HTTPS"}}
+GRPC: Json = {"grpc": {}}
+HTTPS: Json = {"httpGet": {"path": "/", "scheme": "HTTPS"}}
 
 
 def _tiny_certificate() -> bytes:
@@ -105,7 +108,7 @@ def _tiny_certificate() -> bytes:
     return builder.sign(key, None).public_bytes(Encoding.DER)
 
 
-def unfinished() -> dict[str, tuple[Object, bytes]]:
+def unfinished() -> dict[str, tuple[Json, bytes]]:
     """What servers send before they wait, and the handlers that read it: rows 9 and 10."""
     page = {"httpGet": {"path": "/"}}
     return {
@@ -117,23 +120,34 @@ def unfinished() -> dict[str, tuple[Object, bytes]]:
     }
 
 
-def sent_data() -> Object:
+def sent_data() -> Json:
     """The ConfigMap of holding pods."""
     data = {name: base64.b64encode(sent).decode() for name, (_, sent) in unfinished().items()}
     return typed("ConfigMap", metadata={"name": "unfinished"}, binaryData=data)
 
 
-def _flapping_pod(number: int) -> Object:
+def _flapping_pod(number: int) -> Json:
     """Row 7."""
-    return busybox_pod(f"flapping-{number}", "sh", "-c", _FLAPPING, labels={"flapping": "yes"})
+    return busybox_pod(
+        f"flapping-{number}",
+        "sh",
+        "-c",
+        _FLAPPING,
+        labels={"flapping": "yes"},
+    )
 
 
-def _shouting_pod(number: int) -> Object:
+def _shouting_pod(number: int) -> Json:
     """Row 8."""
-    return busybox_pod(f"shouting-{number}", "sleep", "100000", labels={"shouting": "yes"})
+    return busybox_pod(
+        f"shouting-{number}",
+        "sleep",
+        "100000",
+        labels={"shouting": "yes"},
+    )
 
 
-def _holding_pod(number: int) -> Object:
+def _holding_pod(number: int) -> Json:
     """Rows 9 and 10: each port sends part of a message."""
     lines = ["cd /tmp"]
     for port, name in enumerate(unfinished(), UNFINISHED_PORT):
@@ -146,13 +160,18 @@ def _holding_pod(number: int) -> Object:
         "-c",
         "\n".join(lines),
         labels={"holding": "yes"},
-        volumes=[{"name": "data", "configMap": {"name": "unfinished"}}],
+        volumes=[
+            {
+                "name": "data",
+                "configMap": {"name": "unfinished"},
+            }
+        ],
     )
     pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
     return pod
 
 
-def pods_of_rows(count: int) -> Iterator[Object]:
+def pods_of_rows(count: int) -> Iterator[Json]:
     """Those of rows 7 to 10; half as many flap."""
     for number in range(count):
         yield _shouting_pod(number)
@@ -161,7 +180,7 @@ def pods_of_rows(count: int) -> Iterator[Object]:
         yield _flapping_pod(number)
 
 
-def markers_of_rows() -> Iterator[Object]:
+def markers_of_rows() -> Iterator[Json]:
     """Up to 120 probes for each pod of rows 7 to 10."""
     page = {"httpGet": {"port": 8080, "path": "/ok"}}
     shout = {"exec": {"command": ["sh", "-c", "yes '<' | tr -d '\\n' | head -c 1024"]}}
@@ -173,11 +192,17 @@ def markers_of_rows() -> Iterator[Object]:
     for port, (name, (action, _)) in enumerate(unfinished().items(), UNFINISHED_PORT):
         ((handler, fields),) = action.items()
         held = {handler: {**fields, "port": port}}
-        holding = _probes(24, name, held, timeoutSeconds=30, periodSeconds=30)
+        holding = _probes(
+            24,
+            name,
+            held,
+            timeoutSeconds=30,
+            periodSeconds=30,
+        )
         yield _marker(name, "holding", holding)
 
 
-def _probe(name: str, handler: Object, **numbers: int) -> Object:
+def _probe(name: str, handler: Json, **numbers: int) -> Json:
     return probe(
         name,
         probe={**handler, **numbers},
@@ -186,20 +211,24 @@ def _probe(name: str, handler: Object, **numbers: int) -> Object:
     )
 
 
-def _probes(count: int, name: str, handler: Object, **numbers: int) -> list[Object]:
+def _probes(count: int, name: str, handler: Json, **numbers: int) -> list[Json]:
     return [_probe(f"{name}-{number}", handler, **numbers) for number in range(count)]
 
 
-def _marker(name: str, of: str, probes: list[Object]) -> Object:
+def _marker(name: str, of: str, probes: list[Json]) -> Json:
     """A marker of the pods of one attack."""
     return marker_object(*probes, name=name, selector={"matchLabels": {of: "yes"}})
 
 
-def markers(*, crowd: int) -> Iterator[Object]:
+def markers(*, crowd: int) -> Iterator[Json]:
     """One marker for each kind of attack, and `crowd` small ones on one pod."""
     hang = {"exec": {"command": ["sleep", "100000"]}}
-    yield _marker("hang", "attacker", _probes(16, "hang", hang, timeoutSeconds=3600))
-    again: list[Object] = []
+    yield _marker(
+        "hang",
+        "attacker",
+        _probes(16, "hang", hang, timeoutSeconds=3600),
+    )
+    again: list[Json] = []
     for number in range(16):
         command = ["sleep", f"{1000 + number}"]
         again.append(_probe(f"again-{number}", {"exec": {"command": command}}))
@@ -213,16 +242,33 @@ def markers(*, crowd: int) -> Iterator[Object]:
         _probe("redirect", {"httpGet": {"port": REDIRECT_PORT}}),
     ]
     yield _marker("servers", "attacker", servers)
-    yield _cycle("cycle-a", {"key": "loop-y", "operator": "DoesNotExist"}, "loop-x")
-    yield _cycle("cycle-b", {"key": "loop-x", "operator": "Exists"}, "loop-y")
+    yield _cycle(
+        "cycle-a",
+        {"key": "loop-y", "operator": "DoesNotExist"},
+        "loop-x",
+    )
+    yield _cycle(
+        "cycle-b",
+        {"key": "loop-x", "operator": "Exists"},
+        "loop-y",
+    )
     for number in range(crowd):
-        small = _probes(4, f"c{number}", {"tcpSocket": {"port": 9}}, periodSeconds=5)
+        small = _probes(
+            4,
+            f"c{number}",
+            {"tcpSocket": {"port": 9}},
+            periodSeconds=5,
+        )
         yield _marker(f"crowd-{number}", "attacker", small)
     large = {"exec": {"command": ["true", "x" * 7000]}}
-    yield _marker("large", "ballast", _probes(8, "large", large, periodSeconds=60))
+    yield _marker(
+        "large",
+        "ballast",
+        _probes(8, "large", large, periodSeconds=60),
+    )
 
 
-def _cycle(name: str, requirement: Object, key: str) -> Object:
+def _cycle(name: str, requirement: Json, key: str) -> Json:
     cycling = _probe(name, {"tcpSocket": {"port": DRIP_PORT}})
     cycling["markerPolicy"] = [{"state": "Succeeded", "labels": {key: "1"}}]
     marker = _marker(name, "attacker", [cycling])

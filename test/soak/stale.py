@@ -16,22 +16,29 @@ from kruise_probe.daemon.heartbeat import RENEW_SECONDS, Heartbeat
 from kruise_probe.informers.shared_informer import SharedInformer
 
 
-class StaleConditions:
-    """An event handler. `seen` are the messages of all conditions with the reason ProbeDaemonStale."""
+class PodHandler:
+    """An event handler that observes each version of each pod."""
+
+    def on_add(self, obj: Pod, is_initial: bool) -> None:
+        self.observe(obj)
+
+    def on_update(self, old: Pod, new: Pod) -> None:
+        self.observe(new)
+
+    def on_delete(self, last_known: Pod) -> None:
+        self.observe(last_known)
+
+    def observe(self, pod: Pod) -> None:
+        raise NotImplementedError
+
+
+class StaleConditions(PodHandler):
+    """`seen` are the messages of all conditions with the reason ProbeDaemonStale."""
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
 
-    def on_add(self, obj: Pod, is_initial: bool) -> None:
-        self._note(obj)
-
-    def on_update(self, old: Pod, new: Pod) -> None:
-        self._note(new)
-
-    def on_delete(self, last_known: Pod) -> None:
-        self._note(last_known)
-
-    def _note(self, pod: Pod) -> None:
+    def observe(self, pod: Pod) -> None:
         for condition in pod.conditions:
             if condition.reason == REASON_DAEMON_STALE:
                 self.seen.add(f"{pod.key}: {condition.message}")

@@ -254,7 +254,10 @@ async def many_probes(tenant: Tenant) -> AsyncGenerator[float]:
 
 
 def small_probes(number: int, *, probes: int = 1, turn: int = 0) -> list[Json]:
-    how = {"exec": {"command": ["true"]}, "periodSeconds": 60 + turn % 60}
+    how = {
+        "exec": {"command": ["true"]},
+        "periodSeconds": 60 + turn % 60,
+    }
     return [
         probe(
             f"p{place}",
@@ -566,4 +569,5 @@ async def _repeat(attack: Attack, tenant: Tenant, begin: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1], sys.argv[2], float(sys.argv[3])))
+    _, kubeconfig, run, share = sys.argv
+    asyncio.run(_main(kubeconfig, run, float(share)))

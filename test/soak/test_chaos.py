@@ -57,8 +57,18 @@ class Scale(NamedTuple):
     calm_seconds: tuple[float, float]
 
 
-SHORT = Scale(nodes=20, pods=60, seconds=1, calm_seconds=(0.2, 0.6))
-LONG = Scale(nodes=200, pods=1_000, seconds=600, calm_seconds=(2, 20))
+SHORT = Scale(
+    nodes=20,
+    pods=60,
+    seconds=1,
+    calm_seconds=(0.2, 0.6),
+)
+LONG = Scale(
+    nodes=200,
+    pods=1_000,
+    seconds=600,
+    calm_seconds=(2, 20),
+)
 
 
 class Chaos:

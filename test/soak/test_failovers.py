@@ -22,17 +22,23 @@ MOST_SECONDS = 5.0
 MOST_WRITES = 2
 """More for each group than without `exclusive`."""
 ROLE = "role"
-POLICIES = [{"state": "Succeeded", "labels": {ROLE: "primary"}}]
+POLICIES = [
+    {
+        "state": "Succeeded",
+        "labels": {ROLE: "primary"},
+    }
+]
 
 
 class Groups:
     """Groups of pods of which one is Succeeded."""
 
     def __init__(self, ground: HollowCluster, count: int) -> None:
-        self.ground = ground
+        self.api = ground.api
+        self.daemons = ground.daemons
         self.count = count
         self.turn = 0
-        ground.daemons.result_of = self.result_of
+        self.daemons.result_of = self.result_of
 
     def result_of(self, pod: str, _probe: str) -> tuple[str, str]:
         number = int(pod.removeprefix("pod-"))
@@ -42,15 +48,16 @@ class Groups:
     def has_holders_of_the_turn(self) -> bool:
         holders = {
             pod["metadata"]["name"]
-            for pod in self.ground.api.pods.all()
+            for pod in self.api.pods.all()
             if labels(pod).get(ROLE) == "primary"
         }
         first = self.turn * self.count
         return holders == set(map(pod_name, range(first, first + self.count)))
 
     def is_edit_observed(self) -> bool:
-        (marker,) = self.ground.api.markers.all()
-        return (marker.get("status") or {}).get("observedGeneration") == 2
+        (marker,) = self.api.markers.all()
+        status = marker.get("status") or {}
+        return status.get("observedGeneration") == 2
 
     async def fail_over(self, how: str) -> tuple[float, int]:
         """The seconds that it took, and the writes of pods; both are printed."""
@@ -58,8 +65,8 @@ class Groups:
         before = self._versions()
         self.turn = (self.turn + 1) % SIZE
         began = loop.time()
-        await self.ground.daemons.write_all()
-        await self.ground.api.pods.wait("all have moved", self.has_holders_of_the_turn)
+        await self.daemons.write_all()
+        await self.api.pods.wait("all have moved", self.has_holders_of_the_turn)
         took = loop.time() - began
         await asyncio.sleep(2)  # for writes that come later
         writes = self._versions() - before
@@ -67,7 +74,8 @@ class Groups:
         return took, writes
 
     def _versions(self) -> int:
-        return sum(map(len, self.ground.api.pods.history.values()))
+        histories = self.api.pods.history.values()
+        return sum(map(len, histories))
 
 
 @forms(short="10-groups", long="100-groups")
@@ -77,18 +85,19 @@ async def test_all_groups_fail_over_in_time_with_two_writes_more(
     count = SHORT_GROUPS if short else GROUPS
     async with staged(control_plane, "failovers") as ground:
         groups = Groups(ground, count)
-        await ground.hollow.add_nodes(NODES)
+        hollow = ground.hollow
+        await hollow.add_nodes(NODES)
         for number in range(count * SIZE):
             node = node_name(number % NODES)
             group = {"app": "web", "shard": str(number % count)}
-            await ground.hollow.add_pod(number, node=node, labels=group)
-        await ground.hollow.add_marker(probe(markerPolicy=POLICIES))
+            await hollow.add_pod(number, node=node, labels=group)
+        await hollow.add_marker(probe(markerPolicy=POLICIES))
         async with programs.running("manager", control_plane.kubeconfig, tmp_path, ALONE):
             async with background(ground.daemons.follow()):
                 await ground.api.pods.wait("all have a holder", groups.has_holders_of_the_turn)
             _, usual_writes = await groups.fail_over("without exclusive")
-            exclusive = {"groupByLabel": "shard"}
-            await ground.hollow.edit_marker(probe(markerPolicy=POLICIES, exclusive=exclusive))
+            exclusive = probe(markerPolicy=POLICIES, exclusive={"groupByLabel": "shard"})
+            await hollow.edit_marker(exclusive)
             await ground.api.markers.wait("the edit is observed", groups.is_edit_observed)
             for _ in range(SIZE):
                 took, writes = await groups.fail_over("with exclusive")

@@ -41,7 +41,6 @@ from soak.victims import (
     PERIODS,
     WINDOW_SECONDS,
     LabelChanges,
-    Object,
     uptime_seconds,
     victim,
     victims_marker,
@@ -52,7 +51,7 @@ from support.kubectl import Kubectl
 from support.output import print_line
 from support.programs import Program
 from support.real_node import SYSTEM, install, kubeconfig_of
-from support.wire import typed
+from support.wire import Json, typed
 
 from kruise_probe.api.names import (
     EVENT_FAILED,
@@ -144,15 +143,26 @@ class Namespaces:
         for tenant in self.all:
             # No manager is left that would remove the finalizers.
             for marker in tenant.items("podprobemarkers"):
-                tenant.run("patch", "podprobemarker", marker["metadata"]["name"], *free)
+                tenant.run(
+                    "patch",
+                    "podprobemarker",
+                    marker["metadata"]["name"],
+                    *free,
+                )
         self.admin.run("delete", "namespace", *self.names, timeout=PATIENCE_SECONDS)
         self.admin.run("delete", "clusterrolebinding", self.run)
 
 
-def create(kubectl: Kubectl, *objects: Object) -> None:
+def create(kubectl: Kubectl, *objects: Json) -> None:
     """One request for each object. `apply` needs two, and its annotation has a limit of bytes."""
     listed = typed("List", items=list(objects))
-    kubectl.run("create", "-f", "-", stdin=json.dumps(listed), timeout=PATIENCE_SECONDS)
+    kubectl.run(
+        "create",
+        "-f",
+        "-",
+        stdin=json.dumps(listed),
+        timeout=PATIENCE_SECONDS,
+    )
 
 
 @pytest.fixture
@@ -304,8 +314,10 @@ async def has_all_events(victims: Kubectl, changes: LabelChanges) -> bool:
     counted: Counter[tuple[str, str]] = Counter()
     for event in await asyncio.to_thread(victims.items, "events"):
         if event["reason"] in (EVENT_SUCCEEDED, EVENT_FAILED):
-            probe = event["message"].partition(":")[0].rpartition("#")[2]
-            counted[event["involvedObject"]["name"], probe] += event["count"]
+            pod = event["involvedObject"]["name"]
+            marker_and_probe, *_ = event["message"].split(":")
+            _, probe = marker_and_probe.split("#")
+            counted[pod, probe] += event["count"]
     return all(counted[probe] >= len(seen) for probe, seen in changes.of.items())
 
 
@@ -313,7 +325,8 @@ async def measured_windows(seconds: int) -> range:
     """Waits for the next whole windows of `seconds` together."""
     first = int(uptime_seconds() // WINDOW_SECONDS) + 1
     windows = range(first, first + seconds // WINDOW_SECONDS)
-    await asyncio.sleep(windows.stop * WINDOW_SECONDS - uptime_seconds())
+    ends_at = windows.stop * WINDOW_SECONDS
+    await asyncio.sleep(ends_at - uptime_seconds())
     return windows
 
 
@@ -323,8 +336,11 @@ def port_of(program: Program) -> int:
 
 def restarts(kubectl: Kubectl) -> int:
     """Of the attackers' containers."""
-    pods = kubectl.items("pods", "-l", "!ballast")
-    return sum(pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods)
+    restarts = 0
+    for pod in kubectl.items("pods", "-l", "!ballast"):
+        (status,) = pod["status"]["containerStatuses"]
+        restarts += status["restartCount"]
+    return restarts
 
 
 def last_percentiles(changes: LabelChanges, windows: range, phase: str) -> dict[str, float]:
@@ -342,7 +358,9 @@ def last_percentiles(changes: LabelChanges, windows: range, phase: str) -> dict[
 
 
 def percentile(delays: list[float], share: float) -> float:
-    return delays[min(int(len(delays) * share), len(delays) - 1)]
+    """Of sorted delays."""
+    number = int(len(delays) * share)
+    return delays[min(number, len(delays) - 1)]
 
 
 def check_health(health: Health, node: str, limits: Limits) -> None:

@@ -27,7 +27,12 @@ RENAMED = "example.com/renamed"
 async def managed(stage: HollowCluster, folder: Path, proxy: FaultyProxy) -> AsyncIterator[None]:
     await stage.hollow.add_nodes(NODES)
     await stage.hollow.add_pods(PODS, nodes=NODES)
-    async with programs.running("manager", proxy.write_kubeconfig(folder), folder, ALONE):
+    async with programs.running(
+        "manager",
+        proxy.write_kubeconfig(folder),
+        folder,
+        ALONE,
+    ):
         yield
 
 
@@ -117,6 +122,11 @@ async def test_c1_a_black_hole_ends_and_no_event_is_lost(
         if short:
             proxy.reset()
             limits.skip("a black hole ends without a reset of its connections")
-        await all_have(stage.api, RENAMED, seconds=RECONNECTED_SECONDS, count=PODS - 1)
+        await all_have(
+            stage.api,
+            RENAMED,
+            seconds=RECONNECTED_SECONDS,
+            count=PODS - 1,
+        )
         took = asyncio.get_running_loop().time() - began
         print_line(f"out of the black hole after {took:.1f} s")

@@ -5,14 +5,14 @@ So the time of each change is known to some milliseconds, and the delay of its l
 
 import math
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from soak.stale import PodHandler
 from support import hollow
 from support.real_node import busybox_pod
+from support.wire import Json
 
 from kruise_probe.api.pods import Pod
-
-Object = dict[str, Any]
 
 WINDOW_SECONDS = 20
 PERIODS = {"exec": 5, "http": 1}
@@ -39,22 +39,32 @@ def _name(number: int) -> str:
     return f"victim-{number}"
 
 
-def victim(number: int) -> Object:
-    return busybox_pod(_name(number), "sh", "-c", _FLIP, labels={"app": "victim"})
+def victim(number: int) -> Json:
+    return busybox_pod(
+        _name(number),
+        "sh",
+        "-c",
+        _FLIP,
+        labels={"app": "victim"},
+    )
 
 
-def victims_marker() -> Object:
+def victims_marker() -> Json:
     """Two probes, each with a condition, and a label that is `up` or `down`."""
-    handlers: dict[str, Object] = {
+    handlers: dict[str, Json] = {
         "exec": {"exec": {"command": ["test", "-f", "/tmp/www/ok"]}},
         "http": {"httpGet": {"port": 8080, "path": "/ok"}},
     }
-    probes: list[Object] = []
+    probes: list[Json] = []
     for name, handler in handlers.items():
         label = LABEL + name
         probe = hollow.probe(
             name,
-            probe={**handler, "periodSeconds": PERIODS[name], "timeoutSeconds": 5},
+            probe={
+                **handler,
+                "periodSeconds": PERIODS[name],
+                "timeoutSeconds": 5,
+            },
             podConditionType=label,
             markerPolicy=[
                 {"state": "Succeeded", "labels": {label: "up"}},
@@ -72,8 +82,8 @@ class Change(NamedTuple):
     value: str
 
 
-class LabelChanges:
-    """The changes of the victims' labels: an event handler of an informer.
+class LabelChanges(PodHandler):
+    """The changes of the victims' labels.
 
     Attributes:
         of: by the names of pod and probe; the first change is the first value.
@@ -86,16 +96,7 @@ class LabelChanges:
             for probe in PERIODS:
                 self.of[_name(number), probe] = []
 
-    def on_add(self, obj: Pod, is_initial: bool) -> None:
-        self._note(obj)
-
-    def on_update(self, old: Pod, new: Pod) -> None:
-        self._note(new)
-
-    def on_delete(self, last_known: Pod) -> None:
-        """Its labels do not change any more."""
-
-    def _note(self, pod: Pod) -> None:
+    def observe(self, pod: Pod) -> None:
         if pod.namespace != self._namespace:
             return
         for probe in PERIODS:
