@@ -88,8 +88,11 @@ class ProcessNode:
 
     def states(self) -> dict[str, tuple[str, str]]:
         """State and message of each pod's probe in NodePodProbe.status."""
-        results = results_of(self.api.node_pod_probes.newest(NODE) or {})
-        return {uid.removeprefix("uid-"): result for (uid, _), result in results.items()}
+        report = self.api.node_pod_probes.newest(NODE) or {}
+        states: dict[str, tuple[str, str]] = {}
+        for (uid, _), result in results_of(report).items():
+            states[uid.removeprefix("uid-")] = result
+        return states
 
     async def until_results_of(self, names: Collection[str]) -> None:
         """Returns once the probe of each of these pods has a result."""

@@ -111,12 +111,15 @@ def _tiny_certificate() -> bytes:
 def unfinished() -> dict[str, tuple[Json, bytes]]:
     """What servers send before they wait, and the handlers that read it: rows 9 and 10."""
     page = {"httpGet": {"path": "/"}}
+    part_of_frame = (250_000).to_bytes(3) + frame(0, 0, 1, bytes(20_000))[3:]
+    part_of_message = frame(0, 0, 1, bytes(16_000)) * 4
+    chain = [_tiny_certificate()] * 431
     return {
-        "frame": (GRPC, SETTINGS + (250_000).to_bytes(3) + frame(0, 0, 1, bytes(20_000))[3:]),
-        "message": (GRPC, BEGUN + frame(0, 0, 1, bytes(16_000)) * 4),
+        "frame": (GRPC, SETTINGS + part_of_frame),
+        "message": (GRPC, BEGUN + part_of_message),
         "head": (page, b"HTTP/1.1 200 OK\r\nA: " + b"a" * 60_000),
         "handshake": (HTTPS, tls_certificates(bytes(30_000), declared=99_000)),
-        "chain": (HTTPS, tls_certificates(*[_tiny_certificate()] * 431)),
+        "chain": (HTTPS, tls_certificates(*chain)),
     }
 
 

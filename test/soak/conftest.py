@@ -69,8 +69,9 @@ def random(request: pytest.FixtureRequest) -> Random:
 def control_plane() -> Iterator[ControlPlane]:
     """One for each pytest process."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-    port = int(os.environ.get("KRUISE_PROBE_SOAK_PORT", "27443")) + 20 * int(worker[2:])
-    folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"kp-soak-{port}"
-    plane = ControlPlane(folder, port=str(port))
+    first_port = os.environ.get("KRUISE_PROBE_SOAK_PORT", "27443")
+    port = int(first_port) + 20 * int(worker.removeprefix("gw"))
+    folders = Path(os.environ.get("TMPDIR", "/tmp"))
+    plane = ControlPlane(folders / f"kp-soak-{port}", port=str(port))
     with plane.running():
         yield plane

@@ -91,8 +91,10 @@ class Chaos:
         stage.daemons.result_of = self.result_of
 
     def result_of(self, pod: str, name: str) -> tuple[str, str]:
-        good = Random(f"{self.seed} {pod} {name} {self.epoch}").random() < 0.7
-        return ("Succeeded", "fine") if good else ("Failed", f"epoch {self.epoch}")
+        random = Random(f"{self.seed} {pod} {name} {self.epoch}")
+        if random.random() < 0.7:
+            return "Succeeded", "fine"
+        return "Failed", f"epoch {self.epoch}"
 
     async def start_manager(self) -> None:
         self.manager = await programs.start(
@@ -199,10 +201,11 @@ class Chaos:
             if probes:
                 entries.setdefault(node, {})[pod["metadata"]["uid"]] = list(probes)
             published = results_of_pod(pod, reports.get(node, {}))
+            marks = marks_of(pod)
             expected = expected_marks(pod, probes, published)
-            if marks_of(pod) != expected and not terminating(pod):
+            if marks != expected and not terminating(pod):
                 wrong[pod["metadata"]["name"]] = {
-                    "is": marks_of(pod),
+                    "is": marks,
                     "should be": expected,
                     "published": published,
                 }
@@ -230,15 +233,19 @@ def probes_of(pod: Json, markers: dict[str, Json]) -> dict[str, str]:
     if status_of(pod, "Initialized") != "True" or terminating(pod):
         return found
     for name, marker in sorted(markers.items()):
-        if marker["spec"]["selector"]["matchLabels"].items() <= labels(pod).items():
-            for probe in marker["spec"]["probes"]:
+        spec = marker["spec"]
+        if spec["selector"]["matchLabels"].items() <= labels(pod).items():
+            for probe in spec["probes"]:
                 found[f"{name}#{probe['name']}"] = probe["podConditionType"]
     return found
 
 
 def results_of_pod(pod: Json, report: Json) -> dict[str, tuple[str, str]]:
-    pod_uid = pod["metadata"]["uid"]
-    return {name: result for (uid, name), result in results_of(report).items() if uid == pod_uid}
+    found: dict[str, tuple[str, str]] = {}
+    for (uid, name), result in results_of(report).items():
+        if uid == pod["metadata"]["uid"]:
+            found[name] = result
+    return found
 
 
 def marks_of(pod: Json) -> Json:

@@ -11,10 +11,11 @@ from soak.forms import forms
 from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, in_pod, staged
-from support.hollow import CONDITION, node_name, pod_name, probe, run_concurrently
+from support.hollow import node_name, pod_name, probe, run_concurrently
+from support.managers import all_marked
 from support.output import print_line
 from support.programs import ALONE
-from support.target import condition, pod_path
+from support.target import pod_path
 
 NODES = 200
 PODS = 10_000
@@ -45,20 +46,18 @@ async def test_d8_memory_under_churn_stays_within_bounds(
     most_mb = SHORT_MOST_MB if short else MOST_MB
     churn_seconds = 3.0 if short else CHURN_SECONDS
     async with staged(control_plane, "memory") as stage:
-        await stage.hollow.add_nodes(nodes)
-        await stage.hollow.add_pods(pods, nodes=nodes, padding_bytes=PADDING_BYTES)
-        size = len(await stage.api.client.request_raw("GET", pod_path("pod-1", "memory")))
-        await stage.hollow.add_marker(probe())
+        hollow = stage.hollow
+        await hollow.add_nodes(nodes)
+        await hollow.add_pods(pods, nodes=nodes, padding_bytes=PADDING_BYTES)
+        pod = await stage.api.client.request_raw("GET", pod_path("pod-1", "memory"))
+        await hollow.add_marker(probe())
         account = await in_pod(control_plane, stage.api, tmp_path)
-
-        def all_are_marked() -> bool:
-            return all(condition(pod, CONDITION) for pod in stage.api.pods.all())
 
         async def replace_pods() -> None:
             numbers = random.sample(range(pods), ROUND_PODS)
-            await run_concurrently(stage.hollow.remove_pod(pod_name(number)) for number in numbers)
+            await run_concurrently(hollow.remove_pod(pod_name(number)) for number in numbers)
             await run_concurrently(
-                stage.hollow.add_pod(
+                hollow.add_pod(
                     number,
                     node=node_name(number % nodes),
                     padding_bytes=PADDING_BYTES,
@@ -71,27 +70,30 @@ async def test_d8_memory_under_churn_stays_within_bounds(
         async with programs.running("manager", account, tmp_path, ALONE) as manager:
             await manager.ready()
             async with background(stage.daemons.follow()):
-                await stage.api.pods.wait("all pods are marked", all_are_marked, seconds=600)
+                await all_marked(stage, seconds=600)
+            used_mb = manager.rss_mb
             peak_mb = manager.peak_mb
             print_line(
-                f"{pods} pods of {size} bytes: {manager.rss_mb:.0f} MB, at most {peak_mb:.0f} MB"
+                f"{pods} pods of {len(pod)} bytes: {used_mb:.0f} MB, at most {peak_mb:.0f} MB"
             )
             assert peak_mb <= most_mb
             loop = asyncio.get_running_loop()
             began = loop.time()
             rounds = 0
-            series = [manager.rss_mb]
+            samples = [manager.rss_mb]
             async with background(stage.daemons.follow()):
                 while loop.time() < began + churn_seconds:
                     rounds += 1
                     await replace_pods()
-                    await asyncio.sleep(max(began + rounds * ROUND_SECONDS - loop.time(), 0.0))
-                    if loop.time() >= began + len(series) * churn_seconds / SAMPLES:
-                        series.append(manager.rss_mb)
-            listed = " ".join(f"{used_mb:.0f}" for used_mb in series)
-            print_line(
-                f"{rounds * ROUND_PODS} pods replaced: {listed} MB, at most {manager.peak_mb:.0f} MB"
-            )
-            grown_mb = series[-1] - series[len(series) // 3]
+                    round_ends_at = began + rounds * ROUND_SECONDS
+                    await asyncio.sleep(max(round_ends_at - loop.time(), 0.0))
+                    next_sample_at = began + len(samples) * churn_seconds / SAMPLES
+                    if loop.time() >= next_sample_at:
+                        samples.append(manager.rss_mb)
+            peak_mb = manager.peak_mb
+            replaced = rounds * ROUND_PODS
+            listed = " ".join(f"{sample:.0f}" for sample in samples)
+            print_line(f"{replaced} pods replaced: {listed} MB, at most {peak_mb:.0f} MB")
+            grown_mb = samples[-1] - samples[len(samples) // 3]
             limits.check(f"churn adds at most {GROWTH_MB:g} MB", grown_mb <= GROWTH_MB)
-            assert manager.peak_mb <= most_mb
+            assert peak_mb <= most_mb

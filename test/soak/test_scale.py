@@ -27,8 +27,9 @@ async def test_a1_marker_edited_while_messages_change_meets_no_conflict(
     edits = 1 if short else 10
     ticks = count()
     async with staged(control_plane, "scale") as stage:
-        await stage.hollow.add_nodes(nodes)
-        await stage.hollow.add_pods(pods, nodes=nodes)
+        hollow = stage.hollow
+        await hollow.add_nodes(nodes)
+        await hollow.add_pods(pods, nodes=nodes)
         stage.daemons.result_of = lambda pod, name: ("Succeeded", f"tick {next(ticks)}")
         reports = stage.api.node_pod_probes
 
@@ -36,7 +37,7 @@ async def test_a1_marker_edited_while_messages_change_meets_no_conflict(
             found: list[int] = []
             for report in reports.all():
                 for entry in report["spec"].get("podProbes") or ():
-                    found += [probe["probe"].get("periodSeconds") for probe in entry["probes"]]
+                    found += [listed["probe"].get("periodSeconds") for listed in entry["probes"]]
             return found
 
         async def all_have(seconds: int) -> None:
@@ -47,13 +48,13 @@ async def test_a1_marker_edited_while_messages_change_meets_no_conflict(
         async with faulty_proxy(control_plane.config()) as proxy:
             kubeconfig = proxy.write_kubeconfig(tmp_path)
             async with programs.running("manager", kubeconfig, tmp_path, ALONE):
-                await stage.hollow.add_marker(probe())
+                await hollow.add_marker(probe())
                 await all_have(1)
                 async with background(stage.daemons.write_without_end()):
                     for seconds in range(2, 2 + edits):
                         edited = probe()
                         edited["probe"]["periodSeconds"] = seconds
-                        await stage.hollow.edit_marker(edited)
+                        await hollow.edit_marker(edited)
                         await all_have(seconds)
         conflicts = proxy.count(lambda seen: seen.code == 409)
         print_line(

@@ -62,16 +62,17 @@ async def test_c4_compaction_under_paused_watches_causes_at_most_two_lists(
         faulty_proxy(control_plane.config()) as proxy,
         managed(stage, tmp_path, proxy),
     ):
+        hollow = stage.hollow
         async with background(stage.daemons.follow()):
-            await stage.hollow.add_marker(probe())
+            await hollow.add_marker(probe())
             await all_have(stage.api, CONDITION)
             began = asyncio.get_running_loop().time()
             proxy.pause()
             proxy.reset()
             for number in range(5):
-                await stage.hollow.remove_pod(pod_name(number))
-            await stage.hollow.add_pods(5, nodes=NODES, first=100)
-            await stage.hollow.edit_marker(probe(podConditionType=RENAMED))
+                await hollow.remove_pod(pod_name(number))
+            await hollow.add_pods(5, nodes=NODES, first=100)
+            await hollow.edit_marker(probe(podConditionType=RENAMED))
             unselected = pod_path(pod_name(7), "compacted")
             await stage.api.merge(unselected, {"metadata": {"labels": {"app": "no"}}})
             await control_plane.compact()

@@ -67,7 +67,8 @@ class Tenants(Cluster):
 
     def put_results(self, state: str, *, of_quiet_only: bool = False) -> None:
         """As the daemons of all nodes would."""
-        for report in list(self.served[NODE_POD_PROBES.plural].wires.values()):
+        reports = self.served[NODE_POD_PROBES.plural].wires
+        for report in list(reports.values()):
             before = report.get("status", {}).get("podProbeStatuses", ())
             statuses = {status["uid"]: status for status in before}
             for entry in report["spec"].get("podProbes") or ():
@@ -83,10 +84,11 @@ class Tenants(Cluster):
             self.put(NODE_POD_PROBES, report)
 
     def change_ips(self, count: int) -> None:
+        pods = self.served[PODS.plural].wires
         for number in range(count):
-            wire = self.served[PODS.plural].wires[NamespacedName("default", f"web-{number}")]
-            wire["status"]["podIP"] = f"10.0.{number // 250}.{number % 250}"
-            self.put(PODS, wire)
+            pod = pods[NamespacedName("default", f"web-{number}")]
+            pod["status"]["podIP"] = f"10.0.{number // 250}.{number % 250}"
+            self.put(PODS, pod)
 
 
 class Attack:
