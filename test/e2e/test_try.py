@@ -4,7 +4,6 @@ It runs as a service account with the role of docs/try.md.
 """
 
 import json
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -73,22 +72,11 @@ class Trying:
         self._kubeconfig = kubeconfig
         self._namespace = namespace
 
-    def run(self, *arguments: str, file: Json | None = None) -> subprocess.CompletedProcess[str]:
+    def attempts(self, pod: str, actions: dict[str, Json]) -> tuple[int, dict[str, Json]]:
+        """The exit code, and the attempts of these actions by the name of the probe."""
         flags = ("-n", self._namespace, "--kubeconfig", self._kubeconfig)
-        if not file:
-            return kruise_probe("try", *flags, *arguments, input="")
-        return kruise_probe(
-            "try",
-            *flags,
-            *arguments,
-            "-f",
-            "-",
-            input=json.dumps(file),
-        )
-
-    def attempts(self, *arguments: str, file: Json | None = None) -> tuple[int, dict[str, Json]]:
-        """The exit code, and the attempts by the name of the probe."""
-        ran = self.run(*arguments, "-o", "json", file=file)
+        file = json.dumps(marker(pod, actions))
+        ran = kruise_probe("try", *flags, pod, "-o", "json", "-f", "-", input=file)
         assert ran.stdout, ran.stderr
         attempts = json.loads(ran.stdout)["attempts"]
         return ran.returncode, {attempt["probe"]: attempt for attempt in attempts}
@@ -136,7 +124,7 @@ def test_state_and_message_are_those_that_the_daemon_then_reports(
     namespace: Kubectl, pods: KubectlWatch, trying: Trying
 ) -> None:
     before = pods.newest["game"]["metadata"]["resourceVersion"]
-    code, found = trying.attempts("game", file=marker("game", PROBES))
+    code, found = trying.attempts("game", PROBES)
     assert code == 1
     assert namespace.get("pod", "game")["metadata"]["resourceVersion"] == before
 
@@ -166,7 +154,7 @@ def test_state_and_message_are_those_that_the_daemon_then_reports(
 def test_hostile_commands_have_a_result_in_time(
     trying: Trying, pods: KubectlWatch, command: list[str], state: str, message: str
 ) -> None:
-    _, found = trying.attempts("game", file=marker("game", {"x": {"exec": {"command": command}}}))
+    _, found = trying.attempts("game", {"x": {"exec": {"command": command}}})
     assert found["x"]["state"] == state
     assert found["x"]["message"].startswith(message)
 
@@ -204,7 +192,7 @@ def test_grpc_health_service_of_the_hosts_network(
         "up": {"grpc": {"port": health_port}},
         "down": {"grpc": {"port": health_port, "service": "down"}},
     }
-    code, found = trying.attempts("host", file=marker("host", actions))
+    code, found = trying.attempts("host", actions)
     assert code == 1
     assert (found["up"]["state"], found["up"]["message"]) == ("Succeeded", "service healthy")
     assert found["down"]["message"] == 'service unhealthy (responded with "NOT_SERVING")'

@@ -18,7 +18,14 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+)
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -116,14 +123,13 @@ class Tenant(Hollow):
     Attributes:
         changes: how often its attack was made.
         wanted, made: how many objects it was to create, and has.
-        has_placed, has_attacked: since its objects exist, and since its first attack.
+        events: "placed" since its objects exist, "attacked" since its first attack.
     """
 
     def __init__(self, api: Target, namespace: str, share: float) -> None:
         super().__init__(api, namespace)
         self.changes = self.wanted = self.made = 0
-        self.has_placed = asyncio.Event()
-        self.has_attacked = asyncio.Event()
+        self.events = {"placed": asyncio.Event(), "attacked": asyncio.Event()}
         self._share = share
         self._nodes = 0
         self._daemons = Daemons(api, self._result)
@@ -237,7 +243,7 @@ async def bystanders(tenant: Tenant) -> AsyncGenerator[float]:
     await tenant.place(BYSTANDERS)
     await tenant.create_all([tenant.add_marker()])
     yield PLACED
-    tenant.has_attacked.set()
+    tenant.events["attacked"].set()
 
 
 async def many_probes(tenant: Tenant) -> AsyncGenerator[float]:
@@ -533,38 +539,39 @@ async def _attack(attackers: dict[Tenant, Attack], pace: _Pace) -> None:
             group.create_task(_repeat(attack, tenant, begin))
             for tenant, attack in attackers.items()
         ]
-        await _say_after("placed", {tenant: tenant.has_placed for tenant in attackers})
+        await _say_after("placed", attackers)
         await asyncio.to_thread(sys.stdin.readline)
         pace.is_limited = True
         begin.set()
-        await _say_after("attacked", {tenant: tenant.has_attacked for tenant in attackers})
+        await _say_after("attacked", attackers)
         await asyncio.to_thread(sys.stdin.read)
         for task in tasks:
             task.cancel()
     say(json.dumps({tenant.namespace: tenant.changes for tenant in attackers}))
 
 
-async def _say_after(line: str, events: dict[Tenant, asyncio.Event]) -> None:
-    """Print the line after all events, or who is late."""
+async def _say_after(event: str, tenants: Collection[Tenant]) -> None:
+    """Print the event after all tenants have reached it, or who is late."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            for event in events.values():
-                await event.wait()
+            for tenant in tenants:
+                await tenant.events[event].wait()
     except TimeoutError:
-        late = [str(tenant) for tenant, event in events.items() if not event.is_set()]
-        line = f"not {line} within {PATIENCE_SECONDS:g} s: {'; '.join(late)}"
-    say(line)
+        late = [str(tenant) for tenant in tenants if not tenant.events[event].is_set()]
+        say(f"not {event} within {PATIENCE_SECONDS:g} s: {'; '.join(late)}")
+    else:
+        say(event)
 
 
 async def _repeat(attack: Attack, tenant: Tenant, begin: asyncio.Event) -> None:
     await tenant.start()
     async with aclosing(attack(tenant)) as steps:
         assert await anext(steps) == PLACED
-        tenant.has_placed.set()
+        tenant.events["placed"].set()
         await begin.wait()
         async for seconds in steps:
             tenant.changes += 1
-            tenant.has_attacked.set()
+            tenant.events["attacked"].set()
             await asyncio.sleep(seconds)
 
 

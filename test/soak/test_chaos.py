@@ -235,8 +235,8 @@ def probes_of(pod: Json, markers: dict[str, Json]) -> dict[str, str]:
     for name, marker in sorted(markers.items()):
         spec = marker["spec"]
         if spec["selector"]["matchLabels"].items() <= labels(pod).items():
-            for probe in spec["probes"]:
-                found[f"{name}#{probe['name']}"] = probe["podConditionType"]
+            for listed in spec["probes"]:
+                found[f"{name}#{listed['name']}"] = listed["podConditionType"]
     return found
 
 
