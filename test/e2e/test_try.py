@@ -54,14 +54,13 @@ def marker(name: str, actions: dict[str, Json]) -> Json:
     """A marker of the pod, with a probe for each action."""
     probes: list[Json] = []
     for probe_name, action in actions.items():
-        probes.append(
-            probe(
-                probe_name,
-                probe={"periodSeconds": 1, "timeoutSeconds": 20, **action},
-                podConditionType=condition_type(probe_name),
-                markerPolicy=None,
-            )
+        tried = probe(
+            probe_name,
+            probe={"periodSeconds": 1, "timeoutSeconds": 20, **action},
+            podConditionType=condition_type(probe_name),
+            markerPolicy=None,
         )
+        probes.append(tried)
     return marker_object(*probes, name=name, app=name)
 
 
@@ -155,8 +154,9 @@ def test_hostile_commands_have_a_result_in_time(
     trying: Trying, pods: KubectlWatch, command: list[str], state: str, message: str
 ) -> None:
     _, found = trying.attempts("game", {"x": {"exec": {"command": command}}})
-    assert found["x"]["state"] == state
-    assert found["x"]["message"].startswith(message)
+    attempt = found["x"]
+    assert attempt["state"] == state
+    assert attempt["message"].startswith(message)
 
 
 @pytest.fixture

@@ -24,8 +24,9 @@ ANSWERS = {
 async def test_e2_http_floods_fail_their_own_probes_only(tmp_path: Path, scheme: str) -> None:
     tls = self_signed(tmp_path) if scheme == "HTTPS" else None
     floods: dict[str, tuple[bytes, bytes]] = {}
-    for copy in range(4):
-        floods |= {f"{name}-{copy}": answer for name, answer in ANSWERS.items()}
+    for name, answer in ANSWERS.items():
+        for copy in range(4):
+            floods[f"{name}-{copy}"] = answer
 
     def probe_of(port: int) -> Json:
         return {"httpGet": {"port": port, "path": "/", "scheme": scheme}}

@@ -75,7 +75,8 @@ def test_the_daemon_mounts_the_folder_of_the_runtimes_socket_alone(
 @pytest.mark.parametrize(("runtime", "folder"), RUNTIMES.items())
 def test_every_other_runtime_has_a_component_for_its_own_folder(runtime: str, folder: str) -> None:
     file = ROOT / "config" / "runtime" / runtime / "kustomization.yaml"
-    (patch,) = yaml.safe_load(file.read_text())["patches"]
+    kustomization = yaml.safe_load(file.read_text())
+    (patch,) = kustomization["patches"]
     operations = yaml.safe_load(patch["patch"])
     values = {operation["value"] for operation in operations}
     assert values == {folder, f"/host{folder}"}
@@ -83,8 +84,11 @@ def test_every_other_runtime_has_a_component_for_its_own_folder(runtime: str, fo
 
 @pytest.mark.parametrize("folder", [CONTAINERD, *RUNTIMES.values()])
 def test_a_socket_in_a_mounted_folder_is_found_without_a_flag(folder: str) -> None:
-    sockets = [endpoint.removeprefix("unix://") for endpoint in KNOWN_ENDPOINTS]
-    assert PurePosixPath(f"/host{folder}") in [PurePosixPath(socket).parent for socket in sockets]
+    folders: set[str] = set()
+    for endpoint in KNOWN_ENDPOINTS:
+        socket = PurePosixPath(endpoint.removeprefix("unix://"))
+        folders.add(str(socket.parent))
+    assert f"/host{folder}" in folders
 
 
 def test_a_daemon_has_four_rules(installed: list[Json]) -> None:

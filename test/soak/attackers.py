@@ -113,11 +113,12 @@ def unfinished() -> dict[str, tuple[Json, bytes]]:
     page = {"httpGet": {"path": "/"}}
     part_of_frame = (250_000).to_bytes(3) + frame(0, 0, 1, bytes(20_000))[3:]
     part_of_message = frame(0, 0, 1, bytes(16_000)) * 4
+    part_of_head = b"HTTP/1.1 200 OK\r\nA: " + b"a" * 60_000
     chain = [_tiny_certificate()] * 431
     return {
         "frame": (GRPC, SETTINGS + part_of_frame),
         "message": (GRPC, BEGUN + part_of_message),
-        "head": (page, b"HTTP/1.1 200 OK\r\nA: " + b"a" * 60_000),
+        "head": (page, part_of_head),
         "handshake": (HTTPS, tls_certificates(bytes(30_000), declared=99_000)),
         "chain": (HTTPS, tls_certificates(*chain)),
     }

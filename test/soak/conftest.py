@@ -52,10 +52,14 @@ def limits(request: pytest.FixtureRequest) -> Limits:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     limits: list[str] = []
     for report in chain.from_iterable(terminalreporter.stats.values()):
-        if getattr(report, "when", "") == "call":
-            limits += [limit for name, limit in report.user_properties if name == NOT_CHECKED]
+        if getattr(report, "when", "") != "call":
+            continue
+        for name, limit in report.user_properties:
+            if name == NOT_CHECKED:
+                limits.append(limit)
     if limits:
-        terminalreporter.write_line(f"{len(limits)} limits {NOT_CHECKED}: {'; '.join(limits)}")
+        listed = "; ".join(limits)
+        terminalreporter.write_line(f"{len(limits)} limits {NOT_CHECKED}: {listed}")
 
 
 @pytest.fixture

@@ -278,8 +278,8 @@ def small_probes(number: int, *, probes: int = 1, turn: int = 0) -> list[Json]:
 async def held_markers(tenant: Tenant) -> AsyncGenerator[float]:
     """Row 2: the tenant's own finalizer holds markers that are being deleted, while pods change."""
     pods = await tenant.place(180, on=60)
-    names = [f"m{number}" for number in range(tenant.scaled(1500))]
-    await tenant.create_all(tenant.add_held_marker(name) for name in names)
+    markers = tenant.scaled(1500)
+    await tenant.create_all(tenant.add_held_marker(f"m{number}") for number in range(markers))
     yield PLACED
     for turn in count(1):
         await tenant.change(tenant.relabel(turn % pods, {"turn": f"{turn}"}))
@@ -359,8 +359,8 @@ async def updates_that_change_nothing(tenant: Tenant) -> AsyncGenerator[float]:
     yield PLACED
     for turn in count(1):
         path = pod_path(pod_name(turn % pods), tenant.namespace)
-        annotations = {"example.com/turn": f"{turn}"}
-        await tenant.change(tenant.api.merge(path, {"metadata": {"annotations": annotations}}))
+        metadata = {"annotations": {"example.com/turn": f"{turn}"}}
+        await tenant.change(tenant.api.merge(path, {"metadata": metadata}))
         yield PACE_SECONDS / 5
 
 
@@ -523,7 +523,8 @@ async def _main(kubeconfig: str, run: str, share: float) -> None:
                 user_agent="tenant",
             )
             await stack.enter_async_context(client)
-            attackers[Tenant(Target(client), namespace, share)] = attack
+            tenant = Tenant(Target(client), namespace, share)
+            attackers[tenant] = attack
         try:
             await _attack(attackers, pace)
         finally:

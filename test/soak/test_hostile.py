@@ -119,9 +119,11 @@ class Namespaces:
 
     def create_pods(self, size: Size) -> None:
         """Return when all but the ballast are ready."""
-        create(self.victims, *map(victim, range(size.victims)))
+        victims = map(victim, range(size.victims))
+        create(self.victims, *victims)
         for attacker in self.attackers:
-            create(attacker, attacker_pod(), *map(ballast_pod, range(size.ballast)))
+            ballast = map(ballast_pod, range(size.ballast))
+            create(attacker, attacker_pod(), *ballast)
         create(self.attackers[0], sent_data(), *pods_of_rows(size.rows))
         seconds = f"--timeout={PATIENCE_SECONDS:g}s"
         ready = ("wait", "--for=condition=Ready", "pod", "-l", "!ballast", seconds)
@@ -366,11 +368,11 @@ def percentile(delays: list[float], share: float) -> float:
 def check_health(health: Health, node: str, limits: Limits) -> None:
     print_line(f"/healthz: {health.polls} polls, {health.failed} without 200")
     limits.check("/healthz always returns 200", health.polls > 0 and not health.failed)
-    ages = {
+    lease_limits = {
         LEADER_ELECTION_ID: MANAGER_LEASE_SECONDS,
         daemon_lease_name(node): DAEMON_LEASE_SECONDS,
     }
-    for name, limit in ages.items():
+    for name, limit in lease_limits.items():
         age = health.longest[name]
         print_line(f"Lease {name} was at most {age:.1f} s old")
         limits.check(f"Lease {name} is renewed within {limit:g} s", age <= limit)
@@ -383,6 +385,6 @@ def check_work(manager: Program, limits: Limits) -> None:
     # Of a full node's spec: the API server begins its patch again if the daemon has written meanwhile. The next one may end.
     del timeouts["nodepodprobe"]
     limits.check("only the spec of a full node times out", not timeouts)
-    slow = sorted(map(float, SLOW_STEP.findall(log)))
+    slow = [float(seconds) for seconds in SLOW_STEP.findall(log)]
     print_line(f"steps of the manager over 50 ms of CPU: {slow}")
     limits.check("no step of the manager takes 50 ms", not slow)

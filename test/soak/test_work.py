@@ -47,8 +47,10 @@ class Tenants(Cluster):
         for number in range(nodes):
             self.put(NODES, node_wire(f"node-{number}"))
         for number in range(count):
-            self.put(PODS, pod_wire(f"web-{number}", node=f"node-{number % nodes}"))
-        self.put(PODS, pod_wire(QUIET.name, namespace=QUIET.namespace, node="node-0"))
+            pod = pod_wire(f"web-{number}", node=f"node-{number % nodes}")
+            self.put(PODS, pod)
+        quiet = pod_wire(QUIET.name, namespace=QUIET.namespace, node="node-0")
+        self.put(PODS, quiet)
         self.put(MARKERS, marker_wire("quiet", namespace=QUIET.namespace))
 
     def put_marker(self, number: int, *, probes: int = 1, finalizer: str = FINALIZER) -> None:
@@ -74,11 +76,12 @@ class Tenants(Cluster):
             for entry in report["spec"].get("podProbes") or ():
                 if of_quiet_only and entry["namespace"] != QUIET.namespace:
                     continue
+                states = [state_wire(probe["name"], state) for probe in entry["probes"]]
                 statuses[entry["uid"]] = {
                     "name": entry["name"],
                     "namespace": entry["namespace"],
                     "uid": entry["uid"],
-                    "probeStates": [state_wire(probe["name"], state) for probe in entry["probes"]],
+                    "probeStates": states,
                 }
             report["status"] = {"podProbeStatuses": list(statuses.values())}
             self.put(NODE_POD_PROBES, report)
