@@ -1,4 +1,4 @@
-"""Health checks of a process, judged as the kubelet judges them."""
+"""Health checks of a process, as the kubelet makes them."""
 
 import asyncio
 from typing import Final

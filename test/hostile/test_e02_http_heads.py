@@ -1,4 +1,4 @@
-"""A pod's HTTP server answers with heads that are made to cost time. Nobody else sees anything."""
+"""A pod's HTTP server sends heads that are made to cost time. Other probes are not affected."""
 
 from pathlib import Path
 

@@ -96,10 +96,10 @@ HTTPS: Json = {"httpGet": {"path": "/", "scheme": "HTTPS"}}
 
 def _tiny_certificate() -> bytes:
     key = Ed25519PrivateKey.generate()
-    nobody = x509.Name([])
+    no_name = x509.Name([])
     builder = x509.CertificateBuilder(
-        nobody,
-        nobody,
+        no_name,
+        no_name,
         key.public_key(),
         1,
         utc_now(),

@@ -191,7 +191,7 @@ class Tenant(Hollow):
         await self.api.merge(path, {"metadata": {"labels": labels}})
 
     async def add_held_marker(self, name: str) -> None:
-        """It is being deleted, and nobody removes its finalizer."""
+        """The marker is being deleted, and its finalizer stays."""
         body = marker_object(name=name)
         body["metadata"]["finalizers"] = [HELD]
         await self.api.create(self._markers, body)
@@ -219,7 +219,7 @@ class Tenant(Hollow):
         await self.change(self._remove())
 
     async def _remove(self) -> None:
-        """Markers must not wait for a finalizer that nobody removes."""
+        """Removes finalizers first: no other client removes those of held markers."""
         markers = await self.api.get(self._markers)
         await run_concurrently(map(self._free, markers["items"]))
         paths = [self._markers, pod_path("", self.namespace).rstrip("/")]
@@ -239,7 +239,7 @@ Attack = Callable[[Tenant], AsyncGenerator[float]]
 
 
 async def bystanders(tenant: Tenant) -> AsyncGenerator[float]:
-    """Pods of a template with one probe. They attack nobody."""
+    """Pods of a template with one probe. They do not attack."""
     await tenant.place(BYSTANDERS)
     await tenant.create_all([tenant.add_marker()])
     yield PLACED
@@ -353,7 +353,7 @@ async def pods_with_many_ports(tenant: Tenant) -> AsyncGenerator[float]:
 
 
 async def updates_that_change_nothing(tenant: Tenant) -> AsyncGenerator[float]:
-    """Row 5: an annotation that nobody reads."""
+    """Row 5: an annotation without a meaning."""
     pods = await tenant.place(100)
     await tenant.create_markers(5, small_probes)
     yield PLACED
