@@ -98,6 +98,11 @@ async def until_all(job: JobNamespace, what: str, holds: Callable[[Json], bool])
     await job.until(f"every pod: {what}", lambda pods: all(map(holds, pods.values())))
 
 
+async def until_all_labels(job: JobNamespace, **wanted: str | None) -> None:
+    """None for a label that is absent."""
+    await until_all(job, f"labels {wanted}", lambda pod: has_labels(pod, **wanted))
+
+
 class GamePod:
     """One of the three pods."""
 
@@ -335,20 +340,13 @@ async def test_new_policy_is_not_applied_to_the_result_of_an_old_command(job: Jo
             probe("edited", exec_action(script), *policies),
         )
 
-    async def every_pod_shows(value: str) -> None:
-        await until_all(
-            job,
-            f"label edited={value}",
-            lambda pod: has_labels(pod, edited=value),
-        )
-
     await put("true", succeeded="old")
-    await every_pod_shows("old")
+    await until_all_labels(job, edited="old")
     await put("sleep 2; false", succeeded="new")
-    await every_pod_shows("failed")
+    await until_all_labels(job, edited="failed")
     await job.remove_marker("edited")
     await put("sleep 2; false", succeeded="new")  # nor to that of a deleted marker
-    await every_pod_shows("failed")
+    await until_all_labels(job, edited="failed")
     await job.remove_marker("edited")
     for name in job.pods:
         seen = [labels(version).get("edited") for version in versions_of(job, name)]
@@ -365,17 +363,9 @@ async def test_a_policy_for_unknown_is_applied_to_a_probe_that_cannot_run(
         policy("Unknown", absent="unknown"),
     )
     await put_marker(job, "absent", absent)
-    await until_all(
-        job,
-        "label absent=unknown",
-        lambda pod: has_labels(pod, absent="unknown"),
-    )
+    await until_all_labels(job, absent="unknown")
     await job.remove_marker("absent")
-    await until_all(
-        job,
-        "no label absent",
-        lambda pod: has_labels(pod, absent=None),
-    )
+    await until_all_labels(job, absent=None)
 
 
 async def test_http_probes_by_number_and_by_name_flip_and_a_single_policy_removes_its_keys(
