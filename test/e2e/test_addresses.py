@@ -88,7 +88,14 @@ def test_e10_an_edited_pod_status_leads_no_probe_elsewhere(namespace: Kubectl) -
         def is_corrected(newest: dict[str, Json]) -> bool:
             return any(has_address(report, web["status"]["podIP"]) for report in newest.values())
 
-        status = json.dumps({"status": {"podIP": FORGED, "podIPs": [{"ip": FORGED}]}})
+        status = json.dumps(
+            {
+                "status": {
+                    "podIP": FORGED,
+                    "podIPs": [{"ip": FORGED}],
+                }
+            }
+        )
         patch = ("patch", "pod", "web", "--subresource=status", "--type=merge", "-p", status)
         for _ in range(100):  # as the kubelet may correct the status before the manager reads it
             namespace.run(*patch)

@@ -100,7 +100,11 @@ async def until_all(job: JobNamespace, what: str, holds: Callable[[Json], bool])
 
 async def until_all_labels(job: JobNamespace, **wanted: str | None) -> None:
     """None for a label that is absent."""
-    await until_all(job, f"labels {wanted}", lambda pod: has_labels(pod, **wanted))
+    await until_all(
+        job,
+        f"labels {wanted}",
+        lambda pod: has_labels(pod, **wanted),
+    )
 
 
 class GamePod:
@@ -298,7 +302,10 @@ async def test_a_value_at_the_end_of_a_large_page_is_marked_and_decides(
             "fromMessage": [{"annotation": QUEUE_ANNOTATION}],
         },
         kind=QUEUE,
-        extract={"metric": {"name": "queue"}, "step": 5},
+        extract={
+            "metric": {"name": "queue"},
+            "step": 5,
+        },
         successWhen={"max": 10},
     )
     text = probe(
@@ -337,7 +344,11 @@ async def test_new_policy_is_not_applied_to_the_result_of_an_old_command(job: Jo
         await put_marker(
             job,
             "edited",
-            probe("edited", exec_action(script), *policies),
+            probe(
+                "edited",
+                exec_action(script),
+                *policies,
+            ),
         )
 
     await put("true", succeeded="old")
@@ -486,7 +497,10 @@ async def test_a_node_pod_probe_emptied_by_hand_is_repaired(
 
 
 async def test_a_marker_that_breaks_the_rules_is_refused_with_the_field(job: JobNamespace) -> None:
-    two = {**exec_action("true"), "tcpSocket": {"port": 1}}
+    two = {
+        **exec_action("true"),
+        "tcpSocket": {"port": 1},
+    }
     with pytest.raises(Invalid, match=r"spec\.probes\[0\]"):
         await put_marker(
             job,

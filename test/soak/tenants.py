@@ -320,7 +320,10 @@ def large_probes(turn: int) -> list[Json]:
         labels = {f"example.com/l{place}-{key}": f"v{turn}" for key in range(12)}
         large = probe(
             f"p{place}",
-            probe={"exec": {"command": words}, "periodSeconds": 60},
+            probe={
+                "exec": {"command": words},
+                "periodSeconds": 60,
+            },
             podConditionType=f"example.com/c{place}",
             markerPolicy=[{"state": "Succeeded", "labels": labels}],
         )
@@ -523,7 +526,11 @@ async def _main(kubeconfig: str, run: str, share: float) -> None:
                 user_agent="tenant",
             )
             await stack.enter_async_context(client)
-            tenant = Tenant(Target(client), namespace, share)
+            tenant = Tenant(
+                Target(client),
+                namespace,
+                share,
+            )
             attackers[tenant] = attack
         try:
             await _attack(attackers, pace)
