@@ -1,18 +1,29 @@
 """Invalid entries of a marker are ignored one by one; the others are used."""
 
+from typing import Any
+
 import pytest
 from support.builders import marker, policy_wire, probe_wire
 from support.cases import cases
 from support.marker_table import VALID, Row
 from support.wire import Json
+from unit.controllers.common import by_field, compiled, numbered_probes
 
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.names import PAUSED_ANNOTATION
-from kruise_probe.controllers.compiled import Wanted, compile_marker
+from kruise_probe.api.pods import Mark
+from kruise_probe.controllers.compiled import CompiledProbe, Wanted, compile_marker
 from kruise_probe.daemon.desired import invalid_reason
 
 RESERVED = (PAUSED_ANNOTATION, "kubectl.kubernetes.io/last-applied-configuration")
 COST = "controller.kubernetes.io/pod-deletion-cost"
+FREE = {"any": "text of any kind"}
+
+
+def the_one(probe: Json) -> CompiledProbe:
+    """The probe of a marker with one probe."""
+    (found,) = compiled(probe).probes
+    return found
 
 
 @cases(
@@ -25,9 +36,12 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
     number_that_go_cannot_read=probe_wire(periodSeconds=2**40),
 )
 def test_an_invalid_probe_is_left_out_and_the_others_stay(bad: Json) -> None:
-    compiled = compile_marker(marker(probes=[bad, probe_wire("good", condition="good")]))
-    assert [each.probe for each in compiled.probes] == ["good"]
-    assert compiled.errors
+    found = compiled(
+        bad,
+        probe_wire("good", condition="good"),
+    )
+    assert [probe.probe for probe in found.probes] == ["good"]
+    assert found.errors
 
 
 @cases(
@@ -36,11 +50,10 @@ def test_an_invalid_probe_is_left_out_and_the_others_stay(bad: Json) -> None:
     header_name={"httpHeaders": [{"name": "X_Name", "value": ""}]},
 )
 def test_a_request_from_before_the_rules_is_sent_and_reported(action: Json) -> None:
-    compiled = compile_marker(
-        marker(probes=[probe_wire(handler={"httpGet": {"port": 80, **action}})])
-    )
-    assert len(compiled.probes) == 1
-    assert len(compiled.errors) == 1
+    handler = {"httpGet": {"port": 80, **action}}
+    found = compiled(probe_wire(handler=handler))
+    assert len(found.probes) == 1
+    assert len(found.errors) == 1
 
 
 @pytest.mark.parametrize("row", VALID, ids=[row.id for row in VALID])
@@ -53,8 +66,7 @@ def test_the_daemon_runs_the_entries_of_a_valid_marker(row: Row) -> None:
 def test_equal_decimals_have_one_hash(written: int | str) -> None:
     def hash_of(number: int | str) -> str:
         value = {"extract": {"regex": "x", "step": number}, "successWhen": {"max": number}}
-        (probe,) = compile_marker(marker(probes=[{**probe_wire(), **value}])).probes
-        return probe.container_probe.hash
+        return the_one(probe_wire() | value).container_probe.hash
 
     assert hash_of(written) == hash_of("10")
 
@@ -65,13 +77,15 @@ def test_equal_decimals_have_one_hash(written: int | str) -> None:
     bad_value=({"a": "b c"}, {}, ({}, {})),
     reserved_annotations=({}, dict.fromkeys(RESERVED, "x"), ({}, {})),
     deletion_cost_that_is_no_number=({}, {COST: "low", "cost": "low"}, ({}, {"cost": "low"})),
-    annotation_values_are_free=({}, {"any": "text of any kind"}, ({}, {"any": "text of any kind"})),
-)  # fmt: skip
+    annotation_values_are_free=({}, FREE, ({}, FREE)),
+)
 def test_reserved_and_invalid_policy_entries_are_ignored(
-    labels: Json, annotations: Json, kept: tuple[Json, Json]
+    labels: Json,
+    annotations: Json,
+    kept: tuple[Json, Json],
 ) -> None:
-    policies = [policy_wire("Succeeded", labels, annotations)]
-    (probe,) = compile_marker(marker(probes=[probe_wire(policies=policies)])).probes
+    policy = policy_wire("Succeeded", labels, annotations)
+    probe = the_one(probe_wire(policies=[policy]))
     assert shown(probe.wanted()["Succeeded"]) == kept
 
 
@@ -90,28 +104,31 @@ STATIC = {"a": "static"}
     key_twice=([{"label": "a", "regex": "x"}, {"label": "a"}], {"a": ("x", "static")}, {}),
 )
 def test_values_from_messages_keep_their_static_value(
-    values: list[Json], labels: Json, annotations: Json
+    values: list[Json],
+    labels: Json,
+    annotations: Json,
 ) -> None:
     policy = policy_wire("Succeeded", STATIC, from_message=values)
     wire = marker(probes=[probe_wire(policies=[policy])])
-    compiled = compile_marker(wire, allowed_labels=["my.k8s.io/x"])
-    assert shown(compiled.probes[0].wanted()["Succeeded"]) == (labels, annotations)
-    assert compiled.marks == {*compiled.probes[0].marks}
+    found = compile_marker(wire, allowed_labels=["my.k8s.io/x"])
+    (probe,) = found.probes
+    assert shown(probe.wanted()["Succeeded"]) == (labels, annotations)
+    assert found.marks == {*probe.marks}
 
 
 def shown(wanted: Wanted) -> tuple[Json, Json]:
     """Labels and annotations; pattern and static value of those from the message."""
-    found: dict[str, Json] = {"labels": {}, "annotations": {}}
+    values: dict[Mark, Any] = {}
     for mark, value in wanted.items():
-        found[mark.field][mark.name] = value[:2] if isinstance(value, FromMessage) else value
-    return found["labels"], found["annotations"]
+        values[mark] = value[:2] if isinstance(value, FromMessage) else value
+    return by_field(values)
 
 
 def test_a_timeout_over_the_maximum_is_clamped_and_reported() -> None:
-    compiled = compile_marker(marker(probes=[probe_wire(timeoutSeconds=100_000)]))
+    found = compiled(probe_wire(timeoutSeconds=100_000))
 
-    assert compiled.probes[0].container_probe.probe.timeout_seconds == 3600
-    (error,) = compiled.errors
+    assert found.probes[0].container_probe.probe.timeout_seconds == 3600
+    (error,) = found.errors
     assert str(error).startswith(
         "spec.probes[0].probe.timeoutSeconds: Invalid value: 100000: must be between 0 and 3600"
     )
@@ -121,14 +138,15 @@ def test_a_timeout_over_the_maximum_is_clamped_and_reported() -> None:
     "type", ["Ready", "ContainersReady", "InPlaceUpdateReady", "KruisePodReady", "bad type", "/x"]
 )
 def test_reserved_and_invalid_condition_types_are_ignored(type: str) -> None:
-    (probe,) = compile_marker(marker(probes=[probe_wire(condition=type)])).probes
-    assert probe.condition_type == ""
+    assert the_one(probe_wire(condition=type)).condition_type == ""
 
 
 def test_of_probes_with_one_name_the_first_is_used() -> None:
-    twice = [probe_wire("a", condition="one"), probe_wire("a", condition="two")]
-    compiled = compile_marker(marker(probes=twice))
-    assert [each.condition_type for each in compiled.probes] == ["one"]
+    found = compiled(
+        probe_wire("a", condition="one"),
+        probe_wire("a", condition="two"),
+    )
+    assert [probe.condition_type for probe in found.probes] == ["one"]
 
 
 @cases(
@@ -139,13 +157,12 @@ def test_of_probes_with_one_name_the_first_is_used() -> None:
 )
 def test_an_invalid_selector_matches_nothing(bad: Json) -> None:
     selector = {"matchLabels": {"a": "1"}, "matchExpressions": [bad]}
-    compiled = compile_marker(marker(selector=selector))
-    assert not compiled.selector.matches({"a": "1"})
-    assert compiled.errors
+    found = compile_marker(marker(selector=selector))
+    assert not found.selector.matches({"a": "1"})
+    assert found.errors
 
 
 def test_a_stored_marker_beyond_the_bounds_still_works() -> None:
-    many = [probe_wire(f"p{n}", condition=f"c{n}") for n in range(40)]
-    compiled = compile_marker(marker(probes=many))
-    assert len(compiled.probes) == 40
-    assert compiled.errors == ()
+    found = compiled(*numbered_probes(40))
+    assert len(found.probes) == 40
+    assert found.errors == ()

@@ -3,22 +3,26 @@
 from copy import deepcopy
 
 import pytest
-from support.builders import (
-    npp_wire,
-    pod_status_wire,
-    pod_wire,
-    probe_wire,
-    state_wire,
-)
+from support.builders import npp_wire, pod_status_wire, pod_wire, probe_wire, state_wire
 from support.cases import cases
 from support.fake_api import Write, refusing
 from support.metrics import counted
 from support.running_manager import running_manager, settle
 from support.scene import Scene, scene
-from support.wire import Json
+from support.wire import Json, typed
+from unit.controllers.common import (
+    Action,
+    change_pod,
+    delete_marker,
+    make_node_virtual,
+    marker_message,
+    numbered_probes,
+    put_pod,
+    writes_since_now,
+)
 
 from kruise_probe.api.errors import Expired, ServerError
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.resources import NODE_POD_PROBES, NODES, PODS
 
 PROBE = {"name": "web#healthy", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
 ENTRY = {
@@ -28,9 +32,12 @@ ENTRY = {
     "IP": "127.1.0.1",
     "probes": [PROBE],
 }
-OWNER = {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-node-1"}
-THEIRS = {"name": "db-0", "namespace": "other", "uid": "u", "IP": "127.2.0.1", "probes": [PROBE]}
-WITH_MODE = {"grpc": {"port": 80, "mode": "TLS"}}
+OWNER = typed("Node", name="node-1", uid="uid-node-1")
+THEIRS = ENTRY | {"name": "db-0", "namespace": "other", "uid": "uid-other-db-0"}
+WITH_MODE = probe_wire(handler={"grpc": {"port": 80, "mode": "TLS"}})
+EMPTIED = {"spec": {"podProbes": None}}
+"""A patch of a NodePodProbe."""
+PROBED = {"web-0": ["web#healthy"]}
 
 
 @pytest.fixture
@@ -40,19 +47,24 @@ def api() -> Scene:
 
 
 def entries(api: Scene, node: str = "node-1") -> list[Json]:
-    found: list[Json] = api.read(NODE_POD_PROBES, node)["spec"].get("podProbes") or []
+    found: list[Json] = api.read(NODE_POD_PROBES, node)["spec"]["podProbes"]
     return found
 
 
-def owners(api: Scene, node: str = "node-1") -> list[Json]:
-    found: list[Json] = api.read(NODE_POD_PROBES, node)["metadata"]["ownerReferences"]
+def owners(api: Scene) -> list[Json]:
+    found: list[Json] = api.read(NODE_POD_PROBES, "node-1")["metadata"]["ownerReferences"]
     return found
+
+
+def assert_written_once(api: Scene) -> None:
+    assert api.count("NodePodProbe") == {"NodePodProbe": 1}
 
 
 async def test_a_nodepodprobe_is_created_with_its_entries_and_its_node_as_owner(api: Scene) -> None:
     await api.run()
-    assert (entries(api), owners(api)) == ([ENTRY], [OWNER])
-    assert api.count("NodePodProbe") == {"NodePodProbe": 1}
+    assert entries(api) == [ENTRY]
+    assert owners(api) == [OWNER]
+    assert_written_once(api)
 
 
 async def test_pods_are_probed_that_match_every_requirement() -> None:
@@ -64,13 +76,20 @@ async def test_pods_are_probed_that_match_every_requirement() -> None:
     ]
     selector = {"matchExpressions": requirements, "matchLabels": {"app": "web"}}
     api.put_marker(probe_wire(), selector=selector)
-    api.put_marker(probe_wire(), name="strange", namespace="other", selector=selector)
+    api.put_marker(
+        probe_wire(),
+        name="strange",
+        namespace="other",
+        selector=selector,
+    )
+
+    def put(name: str, tier: str) -> None:
+        put_pod(api, name, labels={"app": "web", "tier": tier})
+
     for tier in ("a", "b", "c"):
-        pod = pod_wire(f"web-{tier}", labels={"app": "web", "tier": tier})
-        api.put(PODS, pod)
+        put(f"web-{tier}", tier)
     async with api.running():
-        later = pod_wire("later", labels={"app": "web", "tier": "a"})
-        api.put(PODS, later)
+        put("later", "a")
         await settle()
         assert api.probes() == {"web-a": ["web#healthy"], "later": ["web#healthy"]}
         await api.relabel("web-a", tier="b")
@@ -81,8 +100,8 @@ async def test_pods_are_probed_that_match_every_requirement() -> None:
 @cases("ip", changed="127.9.9.9", lost="")
 async def test_the_entry_has_the_current_pod_ip(api: Scene, ip: str) -> None:
     async with api.running():
-        await api.change(PODS, "web-0", {"status": {"podIP": ip}})
-    assert [each["IP"] for each in entries(api)] == [ip]
+        await change_pod(api, status={"podIP": ip})
+    assert entries(api) == [ENTRY | {"IP": ip}]
 
 
 async def test_a_change_before_an_own_write_is_planned_when_the_response_shows_it(
@@ -94,34 +113,32 @@ async def test_a_change_before_an_own_write_is_planned_when_the_response_shows_i
         source.black_hole()
         api.edit(PODS, "web-0", {"status": {"podIP": "127.9.9.9"}})
         await api.report(state_wire(state="Failed"))
-    assert [each["IP"] for each in entries(api)] == ["127.9.9.9"]
-
-
-def started(value: bool) -> Json:
-    return {"status": {"containerStatuses": [{"name": "main", "started": value}]}}
+    assert entries(api)[0]["IP"] == "127.9.9.9"
 
 
 async def test_a_plan_is_written_once_while_the_informer_lags(api: Scene) -> None:
     async with api.running():
         async with api.lagging(NODE_POD_PROBES):
-            api.put(PODS, pod_wire("web-1"))
+            put_pod(api, "web-1")
             await settle(0.5)
             assert set(api.probes()) == {"web-0", "web-1"}
-            before = len(api.writes)
-            for value in (True, False):
-                await api.change(PODS, "web-1", started(value), seconds=0.5)
-            assert api.count("NodePodProbe", since=before) == {}
+            node_writes = writes_since_now(api, "NodePodProbe")
+            for started in (True, False):
+                status = {"containerStatuses": [{"name": "main", "started": started}]}
+                await change_pod(api, "web-1", status=status, seconds=0.5)
+            assert node_writes() == {}
             await api.drop(PODS, "web-1", seconds=0.5)
             assert set(api.probes()) == {"web-0"}
-        assert api.count("NodePodProbe", since=before) == {"NodePodProbe": 1}
+        assert node_writes() == {"NodePodProbe": 1}
 
 
-TWICE = ENTRY | {"probes": [PROBE | {"probe": {"exec": {"command": ["false"]}}}, PROBE]}
+OTHER_PROBE = PROBE | {"probe": {"exec": {"command": ["false"]}}}
+TWICE = ENTRY | {"probes": [OTHER_PROBE, PROBE]}
 
 
 @cases(
     "damage",
-    emptied={"spec": {"podProbes": None}},
+    emptied=EMPTIED,
     replaced={"spec": {"podProbes": [{"name": "x", "namespace": "y", "uid": "z"}]}},
     duplicated={"spec": {"podProbes": [TWICE]}},
     disowned={"metadata": {"ownerReferences": None}},
@@ -133,7 +150,8 @@ async def test_a_nodepodprobe_edited_by_hand_is_reverted(api: Scene, damage: Jso
             await api.drop(NODE_POD_PROBES, "node-1")
         else:
             await api.change(NODE_POD_PROBES, "node-1", damage)
-        assert (entries(api), owners(api)) == ([ENTRY], [OWNER])
+        assert entries(api) == [ENTRY]
+        assert owners(api) == [OWNER]
 
 
 async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(api: Scene) -> None:
@@ -141,10 +159,10 @@ async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(api: Scene)
         async with api.lagging(NODE_POD_PROBES):
             api.put(NODE_POD_PROBES, npp_wire("node-2"))
             api.put_node("node-2", "web-2")
-            before = len(api.writes)
+            node_writes = writes_since_now(api, "NodePodProbe")
             await settle(600)
-            assert api.count("NodePodProbe", since=before)["NodePodProbe"] < 60
-            assert "node-2: 409" in api.says("Synced")[2]
+            assert node_writes()["NodePodProbe"] < 60
+            assert "node-2: 409" in marker_message(api, "Synced")
         assert api.probes("node-2") == {"web-2": ["web#healthy"]}
         assert api.status()["nodesBehind"] == 0
 
@@ -159,51 +177,54 @@ def prune_mode(wire: Json) -> None:
 
 @pytest.mark.parametrize("pruned_before", [False, True])
 async def test_entries_that_cannot_be_restored_are_reported(
-    api: Scene, pruned_before: bool
+    api: Scene,
+    pruned_before: bool,
 ) -> None:
     """Also if an earlier CRD pruned them: that ends when another client writes what this manager wants."""
-    api.put_marker(probe_wire(handler=WITH_MODE))
+    api.put_marker(WITH_MODE)
     if pruned_before:
         api.prune = prune_mode
     async with api.running():
         api.prune = lambda wire: None
-        (entry,) = deepcopy(entries(api))
-        (probe,) = entry["probes"]
-        probe["probe"]["grpc"]["mode"] = "TLS"
-        await api.change(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": [entry]}})
-        api.before = refusing(ServerError("no"), kind="NodePodProbe")
-        await api.change(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": None}})
+        wanted = deepcopy(entries(api))
+        wanted[0]["probes"][0]["probe"]["grpc"]["mode"] = "TLS"
+        await api.change(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": wanted}})
+        api.before = refusing(
+            ServerError("no"),
+            kind="NodePodProbe",
+        )
+        await api.change(NODE_POD_PROBES, "node-1", EMPTIED)
         assert api.status()["nodesBehind"] == 1
 
 
 async def test_entries_that_the_crd_prunes_or_defaults_are_written_once(api: Scene) -> None:
     api.prune = prune_mode
-    api.put_marker(probe_wire(handler=WITH_MODE))
+    api.put_marker(WITH_MODE)
     async with api.running(resync_seconds=100):
         await settle(700)
-        assert api.count("NodePodProbe") == {"NodePodProbe": 1}
+        assert_written_once(api)
         assert api.status()["nodesBehind"] == 0
-        await api.change(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": None}})
-        assert api.probes() == {"web-0": ["web#healthy"]}
+        await api.change(NODE_POD_PROBES, "node-1", EMPTIED)
+        assert api.probes() == PROBED
 
 
 async def test_1000_pods_on_250_nodes_cause_no_conflict() -> None:
     api = Scene()
     api.put_marker(probe_wire())
-    nodes = {}
     for place in range(250):
-        node = f"node-{place}"
-        nodes[node] = [f"web-{place}-{number}" for number in range(4)]
-        api.put_node(node, *nodes[node])
+        pods = [f"web-{place}-{number}" for number in range(4)]
+        api.put_node(f"node-{place}", *pods)
     async with api.running():
         before = len(api.writes)
         for number in range(4):
             result = state_wire(message=f"now {number}")
-            for pods in nodes.values():
-                await api.report(result, pod=pods[number], seconds=0)
+            for place in range(250):
+                await api.report(result, pod=f"web-{place}-{number}", seconds=0)
             if number == 1:
-                probes = [probe_wire(periodSeconds=3)]
-                api.edit(MARKERS, "web", {"spec": {"probes": probes}})
+                await api.change_probes(
+                    probe_wire(periodSeconds=3),
+                    seconds=0,
+                )
             await settle(0.5)
         await settle()
     writes = [write for write in api.writes[before:] if write.kind == "NodePodProbe"]
@@ -211,8 +232,8 @@ async def test_1000_pods_on_250_nodes_cause_no_conflict() -> None:
     for write in writes:
         assert set(write.body) == {"spec"}, "without a version"
     assert api.count("Pod", since=before) == {"Pod/status": 1000}
-    for node in nodes:
-        for entry in entries(api, node):
+    for place in range(250):
+        for entry in entries(api, f"node-{place}"):
             (probe,) = entry["probes"]
             assert probe["probe"]["periodSeconds"] == 3
 
@@ -221,11 +242,11 @@ async def test_a_nodepodprobe_is_left_alone_for_as_long_as_its_write_took(api: S
     """A busy API server has time for others, and the newest spec is written in the end."""
     async with api.running():
         api.latency_seconds["NodePodProbe"] = 0.9
-        before = len(api.writes)
+        node_writes = writes_since_now(api, "NodePodProbe")
         for number in range(90):
-            patch = {"status": {"podIP": f"127.9.9.{number}"}}
-            await api.change(PODS, "web-0", patch, seconds=0.2)
-        assert 9 <= api.count("NodePodProbe", since=before).total() <= 11, "18 s, 1.8 s for each"
+            status = {"podIP": f"127.9.9.{number}"}
+            await change_pod(api, status=status, seconds=0.2)
+        assert 9 <= node_writes().total() <= 11, "18 s, 1.8 s for each"
         await settle()
         assert entries(api)[0]["IP"] == "127.9.9.89"
 
@@ -233,34 +254,33 @@ async def test_a_nodepodprobe_is_left_alone_for_as_long_as_its_write_took(api: S
 async def test_two_large_specs_are_written_at_a_time_and_delay_no_small_one(api: Scene) -> None:
     """Twelve at once would exceed their deadline on a busy API server."""
     for number in range(4):
-        probes = []
-        for place in range(32):
-            probe = probe_wire(f"p{place}", condition=f"c/{number}-{place}")
-            probes.append(probe)
-        api.put_marker(*probes, name=f"many-{number}")
+        api.put_marker(
+            *numbered_probes(32, f"c/{number}-"),
+            name=f"many-{number}",
+        )
     for number in range(5):
         pods = [f"pod-{number}-{place}" for place in range(8)]
         api.put_node(f"large-{number}", *pods)
     api.latency_seconds["NodePodProbe"] = 4.0
     async with running_manager(api):
-        for seconds, written in ((3, 2), (4.5, 4), (4.5, 5)):
+        for seconds, large in ((3, 2), (4.5, 4), (4.5, 5)):
             await settle(seconds)
-            created = [write for write in api.writes if write.verb == "create"]
-            names = {write.body["metadata"]["name"] for write in created}
-            assert "node-1" in names
-            names.discard("node-1")
-            assert len(names) == written
+            created = {write.key.name for write in api.writes if write.verb == "create"}
+            assert "node-1" in created
+            assert len(created) == 1 + large
 
 
-@cases("end", deleted=None, becomes_virtual={"labels": {"type": "virtual-kubelet"}})
-async def test_the_nodepodprobe_is_deleted_with_its_node(api: Scene, end: Json | None) -> None:
+@cases(
+    "end",
+    deleted=lambda api: api.remove(NODES, "node-1"),
+    becomes_virtual=make_node_virtual,
+)
+async def test_the_nodepodprobe_is_deleted_with_its_node(api: Scene, end: Action) -> None:
     async with api.running():
-        if end:
-            await api.change(NODES, "node-1", {"metadata": end})
-        else:
-            await api.drop(NODES, "node-1")
+        end(api)
+        await settle()
         assert api.find(NODE_POD_PROBES, "node-1") is None
-        await api.change(PODS, "web-0", {"status": {"podIP": "127.9.9.9"}})
+        await change_pod(api, status={"podIP": "127.9.9.9"})
         assert api.find(NODE_POD_PROBES, "node-1") is None
 
 
@@ -273,11 +293,11 @@ async def test_a_nodepodprobe_without_a_node_is_deleted(api: Scene) -> None:
 @pytest.mark.parametrize("former", [["former"], ["former", "uid-node-1"]])
 async def test_a_recreated_node_becomes_the_only_owner(api: Scene, former: list[str]) -> None:
     wire = npp_wire()
-    wire["metadata"]["ownerReferences"] = [{**OWNER, "uid": uid} for uid in former]
+    wire["metadata"]["ownerReferences"] = [OWNER | {"uid": uid} for uid in former]
     api.put(NODE_POD_PROBES, wire)
     await api.run()
     assert owners(api) == [OWNER]
-    assert api.count("NodePodProbe") == {"NodePodProbe": 1}
+    assert_written_once(api)
 
 
 async def test_a_nodepodprobe_that_others_delete_with_its_node_is_no_error(api: Scene) -> None:
@@ -300,50 +320,59 @@ async def test_a_recreated_nodepodprobe_is_not_deleted(api: Scene) -> None:
         if write.verb == "delete":
             api.remove(NODE_POD_PROBES, "node-2")
             api.put_node("node-2")
-            anew = npp_wire("node-2", owner_uid="uid-node-2")
-            api.put(NODE_POD_PROBES, anew | {"metadata": anew["metadata"] | {"uid": "anew"}})
+            anew = npp_wire("node-2")
+            anew["metadata"]["uid"] = "anew"
+            api.put(NODE_POD_PROBES, anew)
 
     api.put(NODE_POD_PROBES, npp_wire("node-2"))
     api.before = another_comes_first
     await api.run(seconds=60)
     assert api.read(NODE_POD_PROBES, "node-2")["metadata"]["uid"] == "anew"
-    assert [each.verb for each in api.writes].count("delete") == 1
+    assert [write.verb for write in api.writes].count("delete") == 1
 
 
 async def test_a_failing_node_delays_no_other_and_its_marker_reports_the_error(api: Scene) -> None:
     api.put_node("node-2", "web-2")
-    api.before = refusing(ServerError("etcd is on holiday"), kind="NodePodProbe", name="node-1")
+    api.before = refusing(
+        ServerError("etcd is on holiday"),
+        kind="NodePodProbe",
+        name="node-1",
+    )
     async with api.running():
         assert api.probes("node-2") == {"web-2": ["web#healthy"]}
         status, _, message = api.says("Synced")
-        assert (status, api.status()["nodesBehind"]) == ("False", 1)
+        assert status == "False"
+        assert api.status()["nodesBehind"] == 1
         assert "node-1: " in message
         assert "etcd is on holiday" in message
         await api.change_probes(probe_wire(periodSeconds=9))
         assert api.status()["observedGeneration"] == 2
         await api.recover()
-        assert api.probes() == {"web-0": ["web#healthy"]}
+        assert api.probes() == PROBED
         assert api.status()["nodesBehind"] == 0
 
 
 async def test_entries_of_other_namespaces_are_not_changed(api: Scene) -> None:
-    api.put(NODE_POD_PROBES, npp_wire(entries=[THEIRS]))
+    api.put(
+        NODE_POD_PROBES,
+        npp_wire(entries=[THEIRS]),
+    )
     async with api.running(namespace="default"):
         assert api.probes().keys() == {"web-0", "db-0"}
-        await api.drop(MARKERS, "web")
+        await delete_marker(api)
         assert entries(api) == [THEIRS]
 
 
 async def test_entries_that_others_just_wrote_are_kept(api: Scene) -> None:
     async with api.running(namespace="default"):
         async with api.lagging(NODE_POD_PROBES):
-            both = {"spec": {"podProbes": [*entries(api), THEIRS]}}
-            api.edit(NODE_POD_PROBES, "node-1", both)
-            before = len(api.writes)
-            api.put(PODS, pod_wire("web-1"))
+            both = [*entries(api), THEIRS]
+            api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": both}})
+            node_writes = writes_since_now(api, "NodePodProbe")
+            put_pod(api, "web-1")
             await settle(1)
             assert api.probes().keys() == {"web-0", "db-0"}
-            assert api.count("NodePodProbe", since=before)["NodePodProbe"] <= 10
+            assert node_writes()["NodePodProbe"] <= 10
         assert api.probes().keys() == {"web-0", "web-1", "db-0"}
 
 
@@ -353,7 +382,7 @@ async def test_an_owner_that_was_removed_just_before_our_write_is_repaired(api: 
         source = api.sources["nodepodprobes"]
         source.hold()
         api.edit(NODE_POD_PROBES, "node-1", {"metadata": {"ownerReferences": None}})
-        api.put(PODS, pod_wire("web-1"))
+        put_pod(api, "web-1")
         await settle(2)
         source.compact()
         source.drop_watches(Expired("too old"))
@@ -364,6 +393,11 @@ async def test_an_owner_that_was_removed_just_before_our_write_is_repaired(api: 
 
 async def test_results_of_other_namespaces_are_ignored(api: Scene) -> None:
     async with api.running(namespace="default"):
-        api.publish(pod_status_wire(pod_wire("db-0", namespace="other"), state_wire("db#up")))
+        api.publish(
+            pod_status_wire(
+                pod_wire("db-0", namespace="other"),
+                state_wire("db#up"),
+            )
+        )
         await settle()
     assert api.count("Pod") == {}

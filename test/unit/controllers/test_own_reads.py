@@ -7,6 +7,7 @@ from support.metrics import counted
 from support.running_manager import settle
 from support.scene import Scene
 from support.wire import Json, typed
+from unit.controllers.common import VIRTUAL, labels_patch
 
 from kruise_probe.api.errors import Forbidden
 from kruise_probe.api.meta import ApiObject, Resource
@@ -32,18 +33,28 @@ async def test_a_role_and_its_binding_are_created_once_and_owned_by_the_node() -
         role = api.read(CLUSTER_ROLES, NAME)
         binding = api.read(CLUSTER_ROLE_BINDINGS, NAME)
         assert role["rules"] == [RULE]
-        assert (binding["roleRef"], binding["subjects"]) == (ROLE, [USER])
-        for each in (role, binding):
-            (owner,) = each["metadata"]["ownerReferences"]
-            assert (owner["kind"], owner["uid"]) == ("Node", "uid-node-1")
-        await api.change(CLUSTER_ROLES, NAME, {"metadata": {"labels": {"a": "b"}}}, seconds=300)
+        assert binding["roleRef"] == ROLE
+        assert binding["subjects"] == [USER]
+        for wire in (role, binding):
+            (owner,) = wire["metadata"]["ownerReferences"]
+            assert owner["kind"] == "Node"
+            assert owner["uid"] == "uid-node-1"
+        await api.change(
+            CLUSTER_ROLES,
+            NAME,
+            labels_patch(a="b"),
+            seconds=300,
+        )
         assert api.count() == ONCE
 
 
 async def test_what_an_earlier_manager_created_is_not_written() -> None:
     api = Scene()
     for kind in RIGHTS:
-        api.put(kind, typed(kind.kind, metadata={"name": NAME}))
+        api.put(
+            kind,
+            typed(kind.kind, metadata={"name": NAME}),
+        )
     await api.run(own_node_reads=True)
     assert api.count() == {"NodePodProbe": 1}
 
@@ -54,7 +65,7 @@ async def test_what_others_delete_is_created_again(kind: Resource[ApiObject]) ->
     api = Scene()
     async with api.running(own_node_reads=True):
         await api.drop(kind, NAME)
-        assert api.count() == {**ONCE, kind.kind: 2}
+        assert api.count() == ONCE | {kind.kind: 2}
 
 
 async def test_what_the_cache_does_not_show_yet_is_no_error() -> None:
@@ -66,7 +77,10 @@ async def test_what_the_cache_does_not_show_yet_is_no_error() -> None:
         api.lagging(CLUSTER_ROLES),
         api.lagging(CLUSTER_ROLE_BINDINGS),
     ):
-        api.put(CLUSTER_ROLES, typed("ClusterRole", metadata={"name": "kruise-probe-node:node-2"}))
+        api.put(
+            CLUSTER_ROLES,
+            typed("ClusterRole", metadata={"name": "kruise-probe-node:node-2"}),
+        )
         api.put_node("node-2")
         await settle()
         await api.drop(NODE_POD_PROBES, "node-2")
@@ -77,7 +91,7 @@ async def test_what_the_cache_does_not_show_yet_is_no_error() -> None:
 
 @cases(
     "labels own_node_reads",
-    virtual_node=({"type": "virtual-kubelet"}, True),
+    virtual_node=(VIRTUAL, True),
     without_the_flag=({}, False),
 )
 async def test_nothing_is_created_without_need(labels: Json, own_node_reads: bool) -> None:
@@ -91,7 +105,10 @@ async def test_nothing_is_created_without_need(labels: Json, own_node_reads: boo
 @pytest.mark.parametrize("kind", ["ClusterRole", "ClusterRoleBinding"])
 async def test_a_refused_role_delays_no_probes_and_is_tried_again(kind: str) -> None:
     api = Scene()
-    api.before = refusing(Forbidden("no"), kind=kind)
+    api.before = refusing(
+        Forbidden("no"),
+        kind=kind,
+    )
     async with api.running(own_node_reads=True):
         assert api.count("NodePodProbe") == {"NodePodProbe": 1}
         await api.recover()

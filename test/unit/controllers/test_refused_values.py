@@ -3,33 +3,57 @@
 Of two markers on one pod, `bad` writes the value; `web` writes a condition, a label and an annotation.
 """
 
+from collections import Counter
+
 import pytest
 from support.builders import policy_wire, probe_wire, state_wire
 from support.fake_api import Write
 from support.metrics import counted
 from support.running_manager import settle
 from support.scene import MARKED, C, Scene
+from support.wire import Json
+from unit.controllers.common import (
+    TRUE,
+    assert_marker_is_gone,
+    assert_pod_writes,
+    delete_marker,
+    marker_message,
+    marker_reason,
+    writes_since_now,
+)
 
 from kruise_probe.api.errors import Invalid, ServerError
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.resources import MARKERS, PODS
+from kruise_probe.api.resources import PODS
 from kruise_probe.controllers import refused
 from kruise_probe.controllers.pod_reconciler import CONTESTED_SECONDS
 from kruise_probe.controllers.refused import RefusedPods
 from kruise_probe.controllers.writes import EVERY_MARKER
 
 MEASURED = "kruise_probe_result_to_condition_seconds_count"
-BOTH = (state_wire("bad#healthy"), state_wire())
+BAD = state_wire("bad#healthy")
+BOTH = (BAD, state_wire())
+REFUSAL = 'metadata.annotations[worse]: Invalid value: "low"'
+ALL_MARKS = (*MARKED[:2], {C, "c/bad"})
+"""All but the refused value."""
+
+
+def has_value(write: Write, field: str, name: str) -> bool:
+    values: Json = write.body.get("metadata", {}).get(field, {})
+    return name in values
 
 
 @pytest.fixture
 def api(api: Scene) -> Scene:
-    probe = probe_wire(condition="c/bad", policies=[policy_wire(annotations={"worse": "low"})])
+    probe = probe_wire(
+        condition="c/bad",
+        policies=[policy_wire(annotations={"worse": "low"})],
+    )
     api.put_marker(probe, name="bad", created="2025-01-01T00:00:00Z")
 
     def refuse(write: Write) -> None:
-        if "worse" in write.body.get("metadata", {}).get("annotations", {}):
-            raise Invalid('metadata.annotations[worse]: Invalid value: "low"', code=422)
+        if has_value(write, "annotations", "worse"):
+            raise Invalid(REFUSAL, code=422)
 
     api.before = refuse
     return api
@@ -40,47 +64,55 @@ async def test_a_refused_value_affects_its_own_marker_only(api: Scene) -> None:
         errors = counted("controller_runtime_reconcile_errors_total", controller="podmarks")
         measured = counted(MEASURED)
         await api.report(*BOTH, seconds=CONTESTED_SECONDS / 2)
-        assert api.marks() == (*MARKED[:2], {C, "c/bad"})
-        assert api.condition("c/bad") == ("True", "")
+        assert api.marks() == ALL_MARKS
+        assert api.condition("c/bad") == TRUE
         assert errors() > 0
         await settle(6)
         assert measured() == 1
-        _, reason, message = api.says(marker="bad")
-        assert reason == "PodNotMarked"
-        assert '422 metadata.annotations[worse]: Invalid value: "low"' in message
-        assert api.says()[1] == "AsExpected"
-        await api.change_probes(probe_wire(condition="c/bad"), marker="bad", seconds=2)
-        assert api.says(marker="bad")[1] == "AsExpected"
+        assert marker_reason(api, marker="bad") == "PodNotMarked"
+        assert f"422 {REFUSAL}" in marker_message(api, marker="bad")
+        assert marker_reason(api) == "AsExpected"
+        await api.change_probes(
+            probe_wire(condition="c/bad"),
+            marker="bad",
+            seconds=2,
+        )
+        assert marker_reason(api, marker="bad") == "AsExpected"
 
 
 async def test_a_refused_value_is_retried_with_backoff(api: Scene) -> None:
     async with api.running():
         await api.report(*BOTH, seconds=60)
-        before, measured = len(api.writes), counted(MEASURED)
+        pod_writes = writes_since_now(api, "Pod")
+        measured = counted(MEASURED)
         await settle(600)
-        assert 1 <= api.count("Pod", since=before)["Pod/status"] <= 20
+        assert 1 <= pod_writes()["Pod/status"] <= 20
         await api.recover(seconds=2000)
         assert api.annotations() == {"cost": "10", "worse": "low"}
         assert measured() == 0
 
 
 async def test_the_more_pods_of_a_namespace_are_refused_the_longer_each_waits(
-    api: Scene, monkeypatch: pytest.MonkeyPatch
+    api: Scene,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(refused, "RETRY_SECONDS", 20.0)
     async with api.running():
         await api.report(*BOTH, seconds=5)
-        before = len(api.writes)
+        pod_writes = writes_since_now(api, "Pod")
         await settle(14)
-        assert not api.count("Pod", since=before)
+        assert pod_writes() == {}
         await settle(8)
-        assert api.count("Pod", since=before) == {"Pod/status": 1}
+        assert pod_writes() == {"Pod/status": 1}
 
 
 def test_refused_pods_wait_for_those_of_their_own_namespace() -> None:
     pods = RefusedPods()
     for number in range(300):
-        pods.record(NamespacedName("theirs", f"pod-{number}"), {"m": "422 no"})
+        pods.record(
+            NamespacedName("theirs", f"pod-{number}"),
+            {"m": "422 no"},
+        )
     one = NamespacedName("ours", "pod")
     pods.record(one, {EVERY_MARKER: "403 no"})
     assert pods.pause_seconds("theirs") == pytest.approx(30.0)
@@ -91,16 +123,22 @@ def test_refused_pods_wait_for_those_of_their_own_namespace() -> None:
     assert not pods.why("any", one)
 
 
+async def writes_of_failure(api: Scene) -> Counter[str]:
+    """After a refusal the other probe fails."""
+    await api.report(*BOTH, seconds=60)
+    pod_writes = writes_since_now(api, "Pod")
+    failed = state_wire(state="Failed")
+    await api.report(BAD, failed, seconds=CONTESTED_SECONDS / 2)
+    return pod_writes()
+
+
 async def test_a_value_that_was_refused_is_sent_alone(api: Scene) -> None:
     async with api.running():
-        await api.report(*BOTH, seconds=60)
-        before = len(api.writes)
-        await api.report(BOTH[0], state_wire(state="Failed"), seconds=CONTESTED_SECONDS / 2)
+        assert await writes_of_failure(api) == {"Pod/status": 2}
         assert api.marks() == ({"sick": "true"}, {}, {C, "c/bad"})
-        assert api.count("Pod", since=before) == {"Pod/status": 2}
         await api.recover(seconds=2000)
         assert api.annotations() == {"worse": "low"}
-        assert api.says(marker="bad")[1] == "AsExpected"
+        assert marker_reason(api, marker="bad") == "AsExpected"
 
 
 async def test_refused_conditions_keep_no_label_from_the_pod(api: Scene) -> None:
@@ -110,18 +148,15 @@ async def test_refused_conditions_keep_no_label_from_the_pod(api: Scene) -> None
 
     api.before = refuse
     async with api.running():
-        await api.report(*BOTH, seconds=60)
-        before = len(api.writes)
-        await api.report(BOTH[0], state_wire(state="Failed"), seconds=CONTESTED_SECONDS / 2)
+        assert await writes_of_failure(api) == {"Pod/status": 2}
         assert api.labels()["sick"] == "true"
-        assert api.count("Pod", since=before) == {"Pod/status": 2}
 
 
 async def test_a_refused_value_does_not_keep_marks_of_a_deleted_marker(api: Scene) -> None:
     async with api.running(state_wire()):
         await api.report(*BOTH, seconds=0)
-        await api.drop(MARKERS, "web", seconds=10)
-        assert api.find(MARKERS, "web") is None
+        await delete_marker(api, seconds=10)
+        assert_marker_is_gone(api)
         assert api.marks() == ({}, {}, {"c/bad"})
 
 
@@ -136,7 +171,7 @@ async def test_a_failure_between_two_parts_is_retried(api: Scene) -> None:
     api.before = fail_once
     async with api.running():
         await api.report(*BOTH, seconds=5)
-        assert api.marks() == (*MARKED[:2], {C, "c/bad"})
+        assert api.marks() == ALL_MARKS
 
 
 async def test_a_pod_deleted_during_its_write_is_no_error(api: Scene) -> None:
@@ -150,26 +185,27 @@ async def test_a_pod_deleted_during_its_write_is_no_error(api: Scene) -> None:
     api.before = go
     async with api.running():
         await api.report(*BOTH, seconds=60)
-        assert api.count("Pod") == {"Pod/status": 2}
-        assert api.says(marker="bad")[1] == "AsExpected"
+        assert_pod_writes(api, 2)
+        assert marker_reason(api, marker="bad") == "AsExpected"
 
 
 async def test_only_the_labels_that_were_written_are_reported(api: Scene) -> None:
-    api.put_marker(probe_wire(policies=[policy_wire(from_message=[{"label": "role"}])]))
-    zone = probe_wire(condition="c/zone", policies=[policy_wire(from_message=[{"label": "zone"}])])
-    api.put_marker(zone, name="zone")
+    def label(key: str) -> Json:
+        policy = policy_wire(from_message=[{"label": key}])
+        return probe_wire(condition=f"c/{key}", policies=[policy])
+
+    def results(message: str) -> list[Json]:
+        return [state_wire(name, message=message) for name in ("web#healthy", "zone#healthy")]
 
     def refuse(write: Write) -> None:
-        if "role" in write.body.get("metadata", {}).get("labels", {}):
+        if has_value(write, "labels", "role"):
             raise Invalid("metadata.labels: no", code=422)
 
-    async with api.running(
-        *(state_wire(name, message="r0") for name in ("web#healthy", "zone#healthy"))
-    ):
+    api.put_marker(label("role"))
+    api.put_marker(label("zone"), name="zone")
+    async with api.running(*results("r0")):
         api.before = refuse
-        await api.report(
-            *(state_wire(name, message="r1") for name in ("web#healthy", "zone#healthy"))
-        )
+        await api.report(*results("r1"))
         assert api.labels() == {"role": "r0", "zone": "r1"}
-    changed = [each.message for each in api.events if each.reason == "KruiseProbeLabelChanged"]
+    changed = [event.message for event in api.events if event.reason == "KruiseProbeLabelChanged"]
     assert changed == ["zone#healthy: zone r0 → r1"]

@@ -1,13 +1,12 @@
 """Which updates of a pod enqueue what: the compared fields are those that the decisions read."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
 from support.builders import (
     condition_wire,
     container_wire,
-    marker,
     owned_fields,
     pod,
     policy_wire,
@@ -17,24 +16,21 @@ from support.builders import (
 )
 from support.computations import at_once
 from support.running_manager import START
+from unit.controllers.common import compiled
 
 from kruise_probe.api.pods import Mark, Pod, PodCondition
 from kruise_probe.controllers.claims import claims_of
-from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.marking import Changes, PodResults, marking
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.plan import plan_steps
 from kruise_probe.controllers.relevance import PodChange, change_of, changes_entry
 
 C = "example.com/healthy"
-PROBES = [
-    probe_wire(
-        policies=[policy_wire("Succeeded", {"mine": "1"}, {"ours": "1"})],
-        handler={"tcpSocket": {"port": "http"}},
-    )
-    | {"exclusive": {"groupByLabel": "shard"}}
-]
-MARKER = compile_marker(marker(probes=PROBES))
+PROBE = probe_wire(
+    policies=[policy_wire("Succeeded", {"mine": "1"}, {"ours": "1"})],
+    handler={"tcpSocket": {"port": "http"}},
+)
+MARKER = compiled(PROBE | {"exclusive": {"groupByLabel": "shard"}})
 CLAIMS = claims_of((MARKER,))
 OURS = owned_fields(labels=["mine"], annotations=["ours"], conditions=[C])
 POD = pod(
@@ -45,20 +41,12 @@ POD = pod(
     started=["main"],
     owned=OURS,
 )
-RESULTS = {
-    "succeeded": PodResults(states(state())),
-    "failed": PodResults(states(state(state="Failed"))),
-    "none": PodResults(),
-    "stale": PodResults(why_stale="no Lease"),
-}
-
-
-class Field(NamedTuple):
-    """A value of a field, and what it may change."""
-
-    value: Any
-    change: PodChange
-
+RESULTS = [
+    PodResults(states(state())),
+    PodResults(states(state(state="Failed"))),
+    PodResults(),
+    PodResults(why_stale="no Lease"),
+]
 
 NOTHING = PodChange(entry=False, marks=False)
 MARKS = PodChange(entry=False, marks=True)
@@ -67,46 +55,36 @@ BOTH = PodChange(entry=True, marks=True)
 
 OTHER_CONDITION = PodCondition("example.com/other", "True")
 OTHER_MARK = frozenset({Mark("labels", "theirs")})
-FIELDS: dict[str, list[Field]] = {
-    "resource_version": [Field("2", NOTHING)],
-    "labels": [
-        Field({"app": "web", "mine": "1", "theirs": "1"}, NOTHING),
-        Field({"app": "web", "mine": "2"}, MARKS),
-        Field({"app": "web", "mine": "1", "shard": "a"}, MARKS),
-        Field({"app": "web"}, MARKS),
-    ],
-    "annotations": [
-        Field({"ours": "1", "theirs": "1"}, NOTHING),
-        Field({"ours": "2"}, MARKS),
-        Field({"ours": "1", "kruise-probe.io/paused": "true"}, BOTH),
-    ],
-    "node": [Field("node-2", BOTH)],
-    "ip": [Field("127.9.9.9", ENTRY)],
-    "phase": [Field("Pending", NOTHING), Field("Succeeded", BOTH), Field("Failed", BOTH)],
-    "deleting": [Field(True, BOTH)],
-    "mirror": [Field(True, BOTH)],
-    "initialized": [Field(False, BOTH)],
-    "containers": [Field(pod(containers=[container_wire("other")]).containers, BOTH)],
-    "started": [Field(frozenset(), ENTRY)],
-    "readiness_gates": [Field(frozenset({C}), MARKS)],
-    "conditions": [
-        Field((*POD.conditions, OTHER_CONDITION), NOTHING),
-        Field((PodCondition(C, "False"),), MARKS),
-        Field((), MARKS),
-    ],
-    "owned": [Field(frozenset({Mark("labels", "mine")}), MARKS)],
-    "merged": [Field(frozenset({Mark("conditions", C)}), MARKS)],
-    "owned_by_others": [Field(OTHER_MARK, NOTHING)],
-    "writers": [Field(((OTHER_MARK, "kubectl"),), NOTHING)],
-    "exit_codes": [Field({"main": 1}, MARKS)],
-}
-"""Of each field of a decoded pod but its identity."""
-
-EACH = [
-    pytest.param(name, field, id=f"{name}-{number}")
-    for name, fields in FIELDS.items()
-    for number, field in enumerate(fields)
+CHANGES: list[tuple[str, Any, PodChange]] = [
+    ("resource_version", "2", NOTHING),
+    ("labels", {"app": "web", "mine": "1", "theirs": "1"}, NOTHING),
+    ("labels", {"app": "web", "mine": "2"}, MARKS),
+    ("labels", {"app": "web", "mine": "1", "shard": "a"}, MARKS),
+    ("labels", {"app": "web"}, MARKS),
+    ("annotations", {"ours": "1", "theirs": "1"}, NOTHING),
+    ("annotations", {"ours": "2"}, MARKS),
+    ("annotations", {"ours": "1", "kruise-probe.io/paused": "true"}, BOTH),
+    ("node", "node-2", BOTH),
+    ("ip", "127.9.9.9", ENTRY),
+    ("phase", "Pending", NOTHING),
+    ("phase", "Succeeded", BOTH),
+    ("phase", "Failed", BOTH),
+    ("deleting", True, BOTH),
+    ("mirror", True, BOTH),
+    ("initialized", False, BOTH),
+    ("containers", pod(containers=[container_wire("other")]).containers, BOTH),
+    ("started", frozenset(), ENTRY),
+    ("readiness_gates", frozenset({C}), MARKS),
+    ("conditions", (*POD.conditions, OTHER_CONDITION), NOTHING),
+    ("conditions", (PodCondition(C, "False"),), MARKS),
+    ("conditions", (), MARKS),
+    ("owned", frozenset({Mark("labels", "mine")}), MARKS),
+    ("merged", frozenset({Mark("conditions", C)}), MARKS),
+    ("owned_by_others", OTHER_MARK, NOTHING),
+    ("writers", ((OTHER_MARK, "kubectl"),), NOTHING),
+    ("exit_codes", {"main": 1}, MARKS),
 ]
+"""Values of each field of a decoded pod but its identity, and what they may change."""
 
 
 def entries(of: Pod) -> object:
@@ -118,20 +96,21 @@ def entries(of: Pod) -> object:
 
 def all_changes(of: Pod) -> list[Changes | None]:
     """What `marking` decides on any results."""
-    return [marking(of, CLAIMS, results, now=START) for results in RESULTS.values()]
+    return [marking(of, CLAIMS, results, now=START) for results in RESULTS]
 
 
-@pytest.mark.parametrize(("name", "field"), EACH)
-def test_a_field_enqueues_what_it_may_change(name: str, field: Field) -> None:
-    changed = msgspec.structs.replace(POD, **{name: field.value})
-    assert change_of(POD, changed, CLAIMS) == field.change
-    assert changes_entry(POD, changed) == field.change.entry
-    if not field.change.entry:
+@pytest.mark.parametrize(("field", "value", "change"), CHANGES)
+def test_a_field_enqueues_what_it_may_change(field: str, value: Any, change: PodChange) -> None:
+    changed = msgspec.structs.replace(POD, **{field: value})
+    assert change_of(POD, changed, CLAIMS) == change
+    assert changes_entry(POD, changed) == change.entry
+    if not change.entry:
         assert entries(changed) == entries(POD)
-    if not field.change.marks:
+    if not change.marks:
         assert all_changes(changed) == all_changes(POD)
 
 
 def test_every_field_of_a_pod_is_decided_on() -> None:
     identity = {"key", "uid"}
-    assert {*FIELDS} == {*Pod.__struct_fields__} - identity
+    decided = {field for field, _, _ in CHANGES}
+    assert decided == {*Pod.__struct_fields__} - identity

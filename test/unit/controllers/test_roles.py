@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.builders import marker, owned_fields, pod, policy_wire, probe_wire
+from support.builders import owned_fields, pod, policy_wire, probe_wire
 from support.tables import load_table
 from support.wire import Json
+from unit.controllers.common import compiled
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.controllers.claims import Claim, claims_of
-from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.roles import (
     MAX_GROUP,
     Member,
@@ -25,7 +25,10 @@ from kruise_probe.controllers.roles import (
     wanted_in,
 )
 
-TABLE = load_table(Path(__file__).parents[2] / "data" / "roles.yaml", {})
+TABLE = load_table(
+    Path(__file__).parents[2] / "data" / "roles.yaml",
+    {},
+)
 
 
 def member(
@@ -66,58 +69,70 @@ def test_the_role_of_a_group_that_is_too_large_stays() -> None:
     assert holder_of(of(*others, member("q")), has_epochs=False) == ""
 
 
-def claim(**more: object) -> Claim:
+EXCLUSIVE: Json = {"exclusive": {}}
+
+
+def claim() -> Claim:
     policies = [
         policy_wire("Succeeded", {"role": "primary"}, from_message=[{"annotation": "since"}]),
         policy_wire("Failed", {"role": "replica"}),
     ]
-    probe = probe_wire(policies=policies) | {"exclusive": {}} | more
-    (found,) = claims_of((compile_marker(marker(probes=[probe])),)).claims
+    probe = probe_wire(policies=policies) | EXCLUSIVE
+    (found,) = claims_of((compiled(probe),)).claims
     return found
-
-
-PRIMARY = {"app": "web", "role": "primary"}
-OURS = owned_fields(labels=["role"])
 
 
 def pod_from(fields: Json) -> Pod:
     """`owned`: the label that we wrote."""
-    owned = {"owned": owned_fields(labels=[fields["owned"]])} if "owned" in fields else {}
-    return pod(**(fields | owned))
+    if "owned" in fields:
+        fields = fields | {"owned": owned_fields(labels=[fields["owned"]])}
+    return pod(**fields)
 
 
 @pytest.mark.parametrize("row", TABLE["standings"].values(), ids=TABLE["standings"])
 def test_a_pod_stands(row: Json) -> None:
-    found = member_of(pod_from(row["pod"]), claim(), row["state"])
+    found = member_of(
+        pod_from(row["pod"]),
+        claim(),
+        row["state"],
+    )
     assert found.standing is Standing[row["standing"]]
 
 
 def test_a_label_set_by_hand_is_carried_but_not_ours() -> None:
-    by_hand = {**OURS, "manager": "kubectl-label", "subresource": ""}
-    found = member_of(pod(labels=PRIMARY, owned=by_hand), claim(), "Unknown")
-    assert (found.standing, found.carries, found.ours) == (NEVER, True, False)
+    ours = owned_fields(labels=["role"])
+    by_hand = ours | {"manager": "kubectl-label", "subresource": ""}
+    primary = pod(labels={"app": "web", "role": "primary"}, owned=by_hand)
+    found = member_of(primary, claim(), "Unknown")
+    assert found.standing is NEVER
+    assert found.carries
+    assert not found.ours
 
 
 def test_a_probe_whose_marks_cannot_be_told_apart_is_left_out() -> None:
     """CEL does not compare annotations."""
-    policies = [policy_wire("Succeeded", {}, {"a": "b"}), policy_wire("Failed", {}, {"a": "b"})]
-    compiled = compile_marker(marker(probes=[probe_wire(policies=policies) | {"exclusive": {}}]))
-    assert compiled.probes == ()
-    (error,) = compiled.errors
+    policies = [policy_wire(state, {}, {"a": "b"}) for state in ("Succeeded", "Failed")]
+    found = compiled(probe_wire(policies=policies) | EXCLUSIVE)
+    assert found.probes == ()
+    (error,) = found.errors
     assert error.path == "spec.probes[0].markerPolicy"
 
 
-HOLDS = Role(holds=True, may_set=True)
-WAITS = Role(holds=True)
-OTHER = Role(holds=False)
-
-
-ROLES = {"holder": HOLDS, "waits": WAITS, "other": OTHER}
+ROLES = {
+    "holder": Role(holds=True, may_set=True),
+    "waits": Role(holds=True),
+    "other": Role(holds=False),
+}
 
 
 @pytest.mark.parametrize("row", TABLE["wanted"].values(), ids=TABLE["wanted"])
 def test_a_role_wants(row: Json) -> None:
-    wanted = wanted_in(ROLES[row["role"]], claim(), pod_from(row["pod"]), row["state"])
+    wanted = wanted_in(
+        ROLES[row["role"]],
+        claim(),
+        pod_from(row["pod"]),
+        row["state"],
+    )
     texts = {mark.name: value for mark, value in wanted.items() if not isinstance(value, tuple)}
     assert texts == row["keys"]
 
@@ -134,15 +149,17 @@ members = st.builds(
 
 @given(st.lists(members, max_size=6), st.booleans())
 def test_the_holder_does_not_depend_on_the_order_of_pods_and_keeps_the_role(
-    found: list[Member], has_epochs: bool
+    found: list[Member],
+    has_epochs: bool,
 ) -> None:
     group = of(*found)
     holder = holder_of(group, has_epochs=has_epochs)
     assert holder_of(dict(reversed([*group.items()])), has_epochs=has_epochs) == holder
     if not holder:
-        assert all(each.standing is NEVER for each in group.values())
+        assert {member.standing for member in group.values()} <= {NEVER}
         return
-    after = {
-        uid: each._replace(carries=uid == holder, ours=uid == holder) for uid, each in group.items()
-    }
+    after = {}
+    for uid, before in group.items():
+        holds = uid == holder
+        after[uid] = before._replace(carries=holds, ours=holds)
     assert holder_of(after, has_epochs=has_epochs) == holder

@@ -3,24 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from support.background import background
 from support.builders import pod_status_wire, policy_wire, probe_wire, state_wire
-from support.metrics import metric
+from support.metrics import counted
 from support.running_manager import running_manager, settle
-from support.scene import Scene, scene
+from support.scene import C, Scene, scene
 from support.wire import Json
+from unit.controllers.common import marker_reason, numbered_probes
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
-from kruise_probe.controllers.writes import (
-    MARKS_BURST,
-    MARKS_INTERVAL_SECONDS,
-    MESSAGE_BURST,
-)
-
-REPORT_SECONDS = 0.01
+from kruise_probe.controllers.writes import MARKS_BURST, MARKS_INTERVAL_SECONDS, MESSAGE_BURST
 
 
 class Reported(Scene):
@@ -42,19 +36,20 @@ class Reported(Scene):
             yield
 
     async def _report(self) -> None:
-        last: Any = []
+        last: list[Json] = []
         while True:
+            await asyncio.sleep(0.01)
             found = self.find(NODE_POD_PROBES, "node-1")
-            entries = (found or {"spec": {}})["spec"].get("podProbes") or ()
+            if not found:
+                continue
+            entries = found["spec"].get("podProbes") or ()
             statuses = [self._status_of(entry) for entry in entries]
-            if found and statuses != last:
+            if statuses != last:
                 last = statuses
                 self.publish(*statuses)
-            await asyncio.sleep(REPORT_SECONDS)
 
     def _status_of(self, entry: Json) -> Json:
-        names = [each["name"] for each in entry["probes"]]
-        states = [state_wire(name, self.state, self.message) for name in names]
+        states = [state_wire(probe["name"], self.state, self.message) for probe in entry["probes"]]
         return pod_status_wire({"metadata": entry}, *states)
 
     @property
@@ -83,9 +78,12 @@ def cycle() -> Reported:
         ("a", "DoesNotExist", "y", "x"),
         ("b", "Exists", "x", "y"),
     ):
+        probe = probe_wire(
+            "p",
+            condition=f"c/{name}",
+            policies=[policy_wire(labels={written: "1"})],
+        )
         selector = {"matchExpressions": [{"key": key, "operator": operator}]}
-        policies = [policy_wire(labels={written: "1"})]
-        probe = probe_wire("p", condition=f"c/{name}", policies=policies)
         api.put_marker(probe, name=name, selector=selector)
     return api
 
@@ -97,9 +95,9 @@ async def test_e5_markers_in_a_selector_cycle_write_a_pod_at_a_limited_rate(
     async with cycle.reporting():
         await settle(26)
         assert MARKS_BURST < cycle.pod_writes <= MARKS_BURST + 2 + 30 / 10 + 1
-        assert cycle.says(marker="b")[1] == "WritesLimited"
+        assert marker_reason(cycle, marker="b") == "WritesLimited"
         await cycle.drop(MARKERS, "a", seconds=60)
-        assert cycle.says(marker="b")[1] == "AsExpected"
+        assert marker_reason(cycle, marker="b") == "AsExpected"
 
 
 async def test_e5_deleting_a_marker_of_a_cycle_removes_its_marks_within_an_interval(
@@ -109,14 +107,18 @@ async def test_e5_deleting_a_marker_of_a_cycle_removes_its_marks_within_an_inter
         await settle(26)
         cycle.remove(MARKERS, "a")
         await cycle.drop(MARKERS, "b", seconds=21)
-        assert (cycle.find(MARKERS, "a"), cycle.find(MARKERS, "b")) == (None, None)
+        assert cycle.find(MARKERS, "a") is None
+        assert cycle.find(MARKERS, "b") is None
         assert cycle.labels() == {}
 
 
 async def test_annotations_from_messages_have_the_limit_of_messages() -> None:
     """Also of a marker without a condition. A new state among them is written at once."""
     values = [{"annotation": "l", "regex": "n(.*)"}, {"annotation": "a"}]
-    policies = [policy_wire(from_message=values), policy_wire("Failed", annotations={"l": "none"})]
+    policies = [
+        policy_wire(from_message=values),
+        policy_wire("Failed", annotations={"l": "none"}),
+    ]
     api = reported(probe_wire(condition=None, policies=policies))
     api.message = "n0"
     async with api.reporting():
@@ -125,8 +127,9 @@ async def test_annotations_from_messages_have_the_limit_of_messages() -> None:
             api.message = f"n{number}"
             await settle(0.3)
         assert api.pod_writes - before <= MESSAGE_BURST + 18 / 10 + 1
-        assert api.annotations() != {"l": "59", "a": "n59"}
-        for state, expected in (("Failed", {"l": "none"}), ("Succeeded", {"l": "59", "a": "n59"})):
+        newest = {"l": "59", "a": "n59"}
+        assert api.annotations() != newest
+        for state, expected in (("Failed", {"l": "none"}), ("Succeeded", newest)):
             api.state = state
             await settle(0.05)
             assert api.annotations() == expected
@@ -148,15 +151,14 @@ async def test_each_switch_of_a_role_is_written_at_once_with_one_event() -> None
             await settle(0.05)
             assert api.labels() == {"role": f"r{number}"}
             await settle(12)
-    switches = [each for each in api.events if each.reason == "KruiseProbeLabelChanged"]
-    assert [(each.about, each.type) for each in switches] == [("Pod/web-0", "Normal")] * 20
+    switches = [event for event in api.events if event.reason == "KruiseProbeLabelChanged"]
+    assert [event[:2] for event in switches] == [("Pod/web-0", "Normal")] * 20
     assert switches[4].message == "web#healthy: role r4 → r5"
 
 
 async def test_a_role_that_switches_each_second_is_limited_and_the_last_is_written() -> None:
     """Also if the pod has many other probes, which have a share for their first results."""
-    others = [probe_wire(f"p{number}", condition=f"c/{number}") for number in range(12)]
-    api = reported(ROLE, *others)
+    api = reported(ROLE, *numbered_probes(12))
     async with api.reporting():
         before = api.pod_writes
         for number in range(1, 61):
@@ -168,37 +170,37 @@ async def test_a_role_that_switches_each_second_is_limited_and_the_last_is_writt
 
 
 async def test_states_are_written_at_once_among_messages(api: Reported) -> None:
+    number = 0
     async with api.reporting():
-        for number in range(1, 40):
-            api.message = str(number)
-            await settle(0.2)
-            if number % 10 == 0:
-                api.state, status = {"Succeeded": ("Failed", "False")}.get(
-                    api.state, ("Succeeded", "True")
-                )
-                await settle(0.05)
-                assert api.condition() == (status, "")
-                assert api.conditions()["example.com/healthy"]["message"] == api.message
+        for state, status in (("Failed", "False"), ("Succeeded", "True"), ("Failed", "False")):
+            for _ in range(10):
+                number += 1
+                api.message = str(number)
+                await settle(0.2)
+            api.state = state
+            await settle(0.05)
+            assert api.condition() == (status, "")
+            assert api.conditions()[C]["message"] == api.message
 
 
 async def test_a_write_waits_for_its_token_even_if_it_is_less_than_a_second(api: Reported) -> None:
-    delayed = "kruise_probe_pod_writes_delayed_total"
     async with api.reporting():
         await settle(11)
         for _ in range(MARKS_BURST + 1):  # the pod has one probe
             await api.relabel(l=None, seconds=0.01)
             assert api.labels() == {"l": "1"}
         await settle(MARKS_INTERVAL_SECONDS - 0.5)
-        before = metric(delayed, cause="marks")
+        delayed = counted("kruise_probe_pod_writes_delayed_total", cause="marks")
         await api.relabel(l=None, seconds=0.1)
-        assert (api.labels(), metric(delayed, cause="marks")) == ({}, before + 1)
+        assert api.labels() == {}
+        assert delayed() == 1
         await settle(0.5)
         assert api.labels() == {"l": "1"}
 
 
 async def test_first_results_of_30_probes_are_each_written_at_once() -> None:
     api = scene()
-    api.put_marker(*(probe_wire(f"p{number}", condition=f"c/{number}") for number in range(30)))
+    api.put_marker(*numbered_probes(30))
     async with api.running():
         for known in range(1, 31):
             states = [state_wire(f"web#p{number}") for number in range(known)]

@@ -6,15 +6,25 @@ import pytest
 from support.builders import marker_wire, probe_wire, state_wire
 from support.running_manager import settle
 from support.scene import POLICIES, Scene
-from support.wire import Json
+from unit.controllers.common import FALSE, marker_condition, marker_message
 
 from kruise_probe.api.resources import MARKERS
 
-RIVAL = probe_wire("other", policies=[POLICIES[0]])
-MARKERS_OF: dict[str, Json] = {
-    "zz": {"probes": [RIVAL], "created": "2025-01-01T00:00:00Z"},
-    "aa": {"probes": [probe_wire(policies=POLICIES)]},
-    "bb": {"probes": [probe_wire("b", policies=[POLICIES[1]], condition="b")]},
+SUCCEEDED, FAILED = POLICIES
+MARKERS_OF = {
+    "zz": marker_wire(
+        "zz",
+        created="2025-01-01T00:00:00Z",
+        probes=[probe_wire("other", policies=[SUCCEEDED])],
+    ),
+    "aa": marker_wire(
+        "aa",
+        probes=[probe_wire(policies=POLICIES)],
+    ),
+    "bb": marker_wire(
+        "bb",
+        probes=[probe_wire("b", policies=[FAILED], condition="b")],
+    ),
 }
 """The oldest is `zz`: age is compared before the name."""
 
@@ -26,19 +36,23 @@ async def test_the_owner_is_the_same_in_every_order_of_events(order: tuple[str, 
     api.put_node("node-1", "web-0")
     async with api.running():
         for name in order:
-            api.put(MARKERS, marker_wire(name, **MARKERS_OF[name]))
+            api.put(MARKERS, MARKERS_OF[name])
             await settle()
-        results = {"zz#other": "Failed", "aa#healthy": "Succeeded", "bb#b": "Failed"}
-        await api.report(*(state_wire(*each) for each in results.items()))
+        await api.report(
+            state_wire("zz#other", "Failed"),
+            state_wire("aa#healthy"),
+            state_wire("bb#b", "Failed"),
+        )
         assert api.labels() == {}
-        assert api.condition() == api.condition("b") == ("False", "")
+        assert api.condition() == FALSE
+        assert api.condition("b") == FALSE
         assert api.says("Conflict", "zz")[0] == "False"
         for name, owner in (("aa", "default/zz"), ("bb", "default/aa")):
-            assert api.says("Conflict", name)[:2] == ("True", "ClaimedByAnother")
-            assert owner in api.says("Conflict", name)[2]
-        warned = [each.about for each in api.events if each.type == "Warning"]
-        assert set(warned) == {"PodProbeMarker/aa", "PodProbeMarker/bb"}
-        messages = [(each.about, each.message) for each in api.events]
+            assert marker_condition(api, "Conflict", name) == ("True", "ClaimedByAnother")
+            assert owner in marker_message(api, "Conflict", name)
+        warned = {event.about for event in api.events if event.type == "Warning"}
+        assert warned == {"PodProbeMarker/aa", "PodProbeMarker/bb"}
+        messages = [(event.about, event.message) for event in api.events]
         assert len(messages) == len(set(messages))
         await api.drop(MARKERS, "zz")
         assert api.says("Conflict", "aa")[0] == "False"
