@@ -1,13 +1,16 @@
-"""Requests with a bearer token, without kubectl, which reads an object before it patches it."""
+"""Requests with a bearer token, without kubectl, which reads an object before it patches it, and waits without an event loop."""
 
 import base64
 import json
 import ssl
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from typing import NamedTuple
 
 from support.kubectl import Kubectl
+from support.patience import PATIENCE_SECONDS
 from support.wire import Json
 
 SECONDS = 30.0
@@ -18,6 +21,17 @@ class TextResponse(NamedTuple):
 
     code: int
     text: str
+
+
+def bound_to(kind: str, name: str) -> tuple[str, str]:
+    """Flags of `kubectl create token`, for a token that ends with this object."""
+    return f"--bound-object-kind={kind}", f"--bound-object-name={name}"
+
+
+def wait_until(what: str, holds: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS) -> None:
+    give_up = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < give_up, f"not within {seconds:g} s: {what}"
 
 
 class TokenClient:
@@ -46,7 +60,8 @@ class TokenClient:
             request.add_header("Impersonate-User", as_user)
         # Without the proxy of the environment, because the cluster is on this machine.
         opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls)
+            urllib.request.ProxyHandler({}),
+            urllib.request.HTTPSHandler(context=self._tls),
         )
         try:
             with opener.open(request, timeout=SECONDS) as response:

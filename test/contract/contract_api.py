@@ -22,11 +22,18 @@ from support.wire import Json, typed
 from kruise_probe.client.config import load_config
 from kruise_probe.manifests.crds import all_crds
 
+JSON = "application/json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-PROTOBUF = "application/vnd.kubernetes.protobuf"
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 GROUP = "/apis/apps.kruise.io/v1alpha1"
+NODE_POD_PROBES = f"{GROUP}/nodepodprobes"
+ROOTS = {
+    "podprobemarkers": GROUP,
+    "nodepodprobes": GROUP,
+    "leases": "/apis/coordination.k8s.io/v1",
+}
+"""Of the resources that are not those of core/v1."""
+CLUSTER_SCOPED = ("nodes", "namespaces", "nodepodprobes")
 DISPOSABLE_VARIABLE = "KRUISE_PROBE_CONTRACT_DISPOSABLE"
 """Set if the real cluster ends with the tests, so that nothing has to be deleted from it."""
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -77,7 +84,7 @@ class ApiResponse:
     def causes(self) -> set[tuple[str, str]]:
         """(reason, field) of each cause of a failure."""
         causes = self.body["details"]["causes"]
-        return {(each["reason"], each["field"]) for each in causes}
+        return {(cause["reason"], cause["field"]) for cause in causes}
 
     def __repr__(self) -> str:
         return f"{self.code} {self.text[:2000]}"
@@ -88,21 +95,16 @@ class WatchStream:
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
-        self.code = response.status
 
     async def next(self) -> Json:
-        """The next event that is no bookmark without meaning."""
+        """The next event, without bookmarks other than the one after the initial events."""
         while True:
-            event = await self.line()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                line = await self._response.content.readline()
+            assert line, "the watch ended"
+            event: Json = json.loads(line)
             if event["type"] != "BOOKMARK" or "annotations" in event["object"]["metadata"]:
                 return event
-
-    async def line(self) -> Json:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            line = await self._response.content.readline()
-        assert line, "the watch ended"
-        event: Json = json.loads(line)
-        return event
 
     async def rest(self) -> list[Json]:
         """All events until the server ends the watch."""
@@ -124,18 +126,15 @@ class Api:
 
     def path(self, resource: str, name: str = "", *, namespace: str | None = None) -> str:
         """`pods`, `nodepodprobes`, ... as a path; `namespace` empty for all namespaces."""
-        roots = {
-            "podprobemarkers": GROUP,
-            "nodepodprobes": GROUP,
-            "leases": "/apis/coordination.k8s.io/v1",
-        }
-        root = roots.get(resource, "/api/v1")
-        namespace = self.namespace if namespace is None else namespace
-        if resource in ("nodes", "namespaces", "nodepodprobes"):
-            namespace = ""
-        middle = f"/namespaces/{namespace}" if namespace else ""
-        end = f"/{name}" if name else ""
-        return f"{root}{middle}/{resource}{end}"
+        path = ROOTS.get(resource, "/api/v1")
+        if namespace is None:
+            namespace = self.namespace
+        if namespace and resource not in CLUSTER_SCOPED:
+            path += f"/namespaces/{namespace}"
+        path += f"/{resource}"
+        if name:
+            path += f"/{name}"
+        return path
 
     async def send(
         self,
@@ -143,25 +142,24 @@ class Api:
         path: str,
         body: Any = None,
         *,
-        content_type: str = "application/json",
-        accept: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
         **query: Any,
     ) -> ApiResponse:
-        data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
+        data = None
         headers = [("Accept", accept), ("User-Agent", "contract/1.0"), *self.headers]
-        if data is not None:
+        if body is not None:
+            data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
             headers.append(("Content-Type", content_type))
-        async with (
-            asyncio.timeout(PATIENCE_SECONDS),
-            self.session.request(
-                method,
-                self.target.url + path,
-                data=None if data is None else io.BytesIO(data),
-                headers=headers,
-                params={key: str(value) for key, value in query.items()},
-                ssl=self.target.tls or True,
-            ) as response,
-        ):
+        request = self.session.request(
+            method,
+            self.target.url + path,
+            data=data,
+            headers=headers,
+            params=_texts(query),
+            ssl=self.target.tls or True,
+        )
+        async with asyncio.timeout(PATIENCE_SECONDS), request as response:
             return ApiResponse(response.status, response.headers, await response.text())
 
     async def get(self, path: str, **query: Any) -> ApiResponse:
@@ -183,18 +181,14 @@ class Api:
         return await self.send("PATCH", path, patch, content_type=STRATEGIC, **query)
 
     @asynccontextmanager
-    async def watch(
-        self, path: str, *, accept: str = "application/json", **query: Any
-    ) -> AsyncIterator[WatchStream]:
-        params = {"watch": "true", "timeoutSeconds": "300"} | {
-            key: str(value) for key, value in query.items()
-        }
-        async with self.session.get(
+    async def watch(self, path: str, **query: Any) -> AsyncIterator[WatchStream]:
+        request = self.session.get(
             self.target.url + path,
-            params=params,
-            headers={"Accept": accept},
+            params={"watch": "true", "timeoutSeconds": "300", **_texts(query)},
+            headers={"Accept": JSON},
             ssl=self.target.tls or True,
-        ) as response:
+        )
+        async with request as response:
             yield WatchStream(response)
 
     async def create(self, resource: str, body: Json, **query: Any) -> ApiResponse:
@@ -252,6 +246,10 @@ class Api:
         await until(f"{path} is gone", is_gone)
 
 
+def _texts(query: Json) -> dict[str, str]:
+    return {key: str(value) for key, value in query.items()}
+
+
 def absent_node() -> str:
     """The name of a Node that does not exist, another one for each test.
 
@@ -261,21 +259,27 @@ def absent_node() -> str:
     return f"nowhere-{crc32(test.encode()):08x}"
 
 
+def named(kind: str, name: str, **metadata: Any) -> Json:
+    """An object without a spec."""
+    return typed(kind, metadata={"name": name, **metadata})
+
+
 def pod(name: str = "p", *, node: str | None = None, **metadata: Any) -> Json:
     """A pod of one container, by default on a node that does not exist; with an empty `node` it is never scheduled."""
-    node = absent_node() if node is None else node
     spec: Json = {
         "schedulerName": "nobody",
         "automountServiceAccountToken": False,
         "containers": [{"name": "c", "image": "i"}],
     }
+    if node is None:
+        node = absent_node()
     if node:
         spec["nodeName"] = node
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
+    return {**named("Pod", name, **metadata), "spec": spec}
 
 
-def node_pod_probe(name: str, **more: Any) -> Json:
-    return {**typed("NodePodProbe", metadata={"name": name}, spec={}), **more}
+def node_pod_probe(name: str, **metadata: Any) -> Json:
+    return {**named("NodePodProbe", name, **metadata), "spec": {}}
 
 
 def marker(name: str = "m", **spec: Any) -> Json:
@@ -285,11 +289,11 @@ def marker(name: str = "m", **spec: Any) -> Json:
         "probe": {"exec": {"command": ["true"]}},
         "podConditionType": "example.com/healthy",
     }
-    return typed(
-        "PodProbeMarker",
-        metadata={"name": name},
-        spec={"selector": {"matchLabels": {"app": "a"}}, "probes": [probe], **spec},
-    )
+    selector = {"matchLabels": {"app": "a"}}
+    return {
+        **named("PodProbeMarker", name),
+        "spec": {"selector": selector, "probes": [probe], **spec},
+    }
 
 
 def in_own_group(crd: Json, group: str) -> Json:
@@ -306,12 +310,15 @@ def in_own_group(crd: Json, group: str) -> Json:
 
 
 def replica_set(**spec: Any) -> Json:
+    app = {"app": "game"}
     pod_spec = busybox_pod("", "sleep", "1000000")["spec"]
-    wanted = {
-        "selector": {"matchLabels": {"app": "game"}},
-        "template": {"metadata": {"labels": {"app": "game"}}, "spec": pod_spec},
-        "replicas": 0,
-        **spec,
+    return {
+        **named("ReplicaSet", "game"),
+        "apiVersion": "apps/v1",
+        "spec": {
+            "selector": {"matchLabels": app},
+            "template": {"metadata": {"labels": app}, "spec": pod_spec},
+            "replicas": 0,
+            **spec,
+        },
     }
-    head = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "game"}}
-    return {**head, "spec": wanted}

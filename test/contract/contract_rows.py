@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from contract.contract_api import (
+    JSON,
     MERGE,
     STRATEGIC,
     Api,
@@ -23,6 +25,8 @@ ABSENT: Final = "(absent)"
 NOTHING: Final[Json] = {}
 _METHODS: Final = {"MERGE": ("PATCH", MERGE), "STRATEGIC": ("PATCH", STRATEGIC)}
 _TABLE: Final = Path(__file__).parents[1] / "data" / "requests.yaml"
+_REFERENCE: Final = re.compile(r"\{(?:(ns|id|node)|(\d+):([\w.]+))\}")
+"""A word, or the number of a response and a path of its body."""
 
 
 class Part(str):
@@ -54,49 +58,60 @@ def load_rows() -> dict[str, list[Step]]:
     return {name: [Step(*step) for step in steps] for name, steps in rows.items()}
 
 
-def _pod(of: Json) -> Json:
+def _pod(fields: Json) -> Json:
     """`name`, `node`; fields of `spec` and of its one `container`; `status`; the others are metadata."""
-    container = of.pop("container", {})
-    spec = of.pop("spec", {})
-    status = {"status": of.pop("status")} if "status" in of else {}
-    body = pod(**{"node": "{node}", **of})
+    container = fields.pop("container", {})
+    spec = fields.pop("spec", {})
+    status = _status(fields)
+    body = pod(**{"node": "{node}", **fields})
     body["spec"]["containers"][0] |= container
     body["spec"] |= spec
     return body | status
 
 
-def _marker(of: Json) -> Json:
+def _marker(fields: Json) -> Json:
     """`name`; fields of `spec` and of its one `probe`, null for none; `status`; the others are metadata."""
-    probe = marker()["spec"]["probes"][0] | of.pop("probe", {})
-    spec = of.pop("spec", {})
-    status = {"status": of.pop("status")} if "status" in of else {}
-    body = marker(of.pop("name", "m"))
-    body["metadata"] |= of
-    body["spec"]["probes"] = [{key: value for key, value in probe.items() if value is not None}]
+    changed = fields.pop("probe", {})
+    spec = fields.pop("spec", {})
+    status = _status(fields)
+    body = marker(fields.pop("name", "m"))
+    body["metadata"] |= fields
+    (probe,) = body["spec"]["probes"]
+    probe |= changed
+    for key in [key for key, value in changed.items() if value is None]:
+        del probe[key]
     body["spec"] |= spec
     return body | status
 
 
-def _node_pod_probe(of: Json) -> Json:
+def _status(fields: Json) -> Json:
+    """Moves the status, if there is one, out of the fields."""
+    return {"status": fields.pop("status")} if "status" in fields else {}
+
+
+def _node_pod_probe(fields: Json) -> Json:
     """Cluster-scoped, so it is removed by its label after the test."""
-    metadata = {"name": "{ns}-n", "labels": {"contract": "{id}"}}
-    return {**node_pod_probe(""), "metadata": metadata, **of}
+    return {**node_pod_probe("{ns}-n", labels={"contract": "{id}"}), **fields}
 
 
 async def run(api: Api, steps: Sequence[Step]) -> list[ApiResponse]:
     """Send the requests, and compare each response with what is expected of it. The responses are returned."""
     answers: list[ApiResponse] = []
     words = {"ns": api.namespace, "id": api.unique, "node": absent_node()}
+
+    def replacement(match: re.Match[str]) -> str:
+        word, number, key = match.groups()
+        return words[word] if word else str(_value(answers[int(number)], key))
+
     for number, step in enumerate(steps):
-        verb, _, path = step.request.partition(" ")
-        method, form = _METHODS.get(verb, (verb, "application/json"))
-        options = {"content_type": form, **_filled(step.options, words, answers)}
-        path = _path(api, _filled(path, words, answers))
-        answer = await api.send(method, path, _filled(step.body, words, answers), **options)
+        request, body, options = _filled([step.request, step.body, step.options], replacement)
+        verb, _, path = request.partition(" ")
+        method, form = _METHODS.get(verb, (verb, JSON))
+        answer = await api.send(method, _path(api, path), body, **{"content_type": form, **options})
         answers.append(answer)
         where = f"request {number}: {step.request}: {answer}"
         assert answer.code == step.code, where
-        for key, value in _filled(step.expected, words, answers).items():
+        for key, value in _filled(step.expected, replacement).items():
             found = _value(answer, key)
             holds = value in str(found) if isinstance(value, Part) else found == value
             assert holds, f"{key} is {found!r}, not {value!r}; {where}"
@@ -106,22 +121,21 @@ async def run(api: Api, steps: Sequence[Step]) -> list[ApiResponse]:
 def _path(api: Api, path: str) -> str:
     if path.startswith("/"):
         return path
-    resource, name, subresource = [*path.split("/"), "", ""][:3]
-    return api.path(resource, name) + (f"/{subresource}" if subresource else "")
+    resource, _, rest = path.partition("/")
+    return "/".join(filter(None, (api.path(resource), rest)))
 
 
-def _filled(value: Any, words: dict[str, str], answers: list[ApiResponse]) -> Any:
+def _filled(value: Any, replacement: Callable[[re.Match[str]], str]) -> Any:
+    """The value with all of its references replaced."""
     if isinstance(value, dict):
-        return {_filled(k, words, answers): _filled(v, words, answers) for k, v in value.items()}
+        return {
+            _filled(key, replacement): _filled(field, replacement) for key, field in value.items()
+        }
     if isinstance(value, list):
-        return [_filled(each, words, answers) for each in value]
+        return [_filled(item, replacement) for item in value]
     if not isinstance(value, str):
         return value
-
-    def word(match: re.Match[str]) -> str:
-        return words[match[1]] if match[1] else str(_value(answers[int(match[2])], match[3]))
-
-    return type(value)(re.sub(r"\{(?:(ns|id|node)|(\d+):([\w.]+))\}", word, value))
+    return type(value)(_REFERENCE.sub(replacement, value))
 
 
 def _value(answer: ApiResponse, key: str) -> Any:
@@ -132,7 +146,7 @@ def _value(answer: ApiResponse, key: str) -> Any:
         case "fields":
             return sorted({field for _, field in answer.causes})
         case "names":
-            return [each["metadata"]["name"] for each in answer.body["items"]]
+            return [item["metadata"]["name"] for item in answer.body["items"]]
         case _:
             return _at(answer.body, key)
 
@@ -162,36 +176,44 @@ def _writer(entry: Json) -> tuple[str, str]:
 def normalised(value: Any, api: Api) -> Any:
     """Without what differs between any two servers: identity, versions, and times that the test did not give."""
     if isinstance(value, dict):
-        if value.get("managedFields"):  # ordered by whole seconds, so by when the requests came
-            value = {**value, "managedFields": sorted(value["managedFields"], key=_writer)}
-        if value.get("conditions"):  # a real server puts new ones first
-            value = {
-                **value,
-                "conditions": sorted(value["conditions"], key=lambda each: each["type"]),
-            }
         return {
-            normalised(key, api): key if key in _OF_A_SERVER and each else normalised(each, api)
-            for key, each in value.items()
+            normalised(key, api): _normalised_field(key, field, api)
+            for key, field in value.items()
             if key not in _ADMITTED
         }
     if isinstance(value, list):
-        return [normalised(each, api) for each in value]
+        return [normalised(item, api) for item in value]
     if isinstance(value, str):
-        return _TIME.sub("time", _UUID.sub("uid", value.replace(api.unique, "id")))
+        text = value.replace(api.unique, "id")
+        return _TIME.sub("time", _UUID.sub("uid", text))
     return value
+
+
+def _normalised_field(key: str, value: Any, api: Api) -> Any:
+    if not value:
+        return value
+    if key in _OF_A_SERVER:
+        return key
+    if key == "managedFields":  # ordered by whole seconds, so by when the requests came
+        value = sorted(value, key=_writer)
+    elif key == "conditions":  # a real server puts new ones first
+        value = sorted(value, key=itemgetter("type"))
+    return normalised(value, api)
 
 
 def compared(real: Any, embedded: Any, path: str = "") -> list[str]:
     """Where two responses differ, path by path."""
+    pairs: list[Any]
     if isinstance(real, dict) and isinstance(embedded, dict):
         keys = sorted(real.keys() | embedded.keys())
-        pairs = [
-            (f"{path}.{key}", real.get(key, ABSENT), embedded.get(key, ABSENT)) for key in keys
-        ]
+        pairs = [(key, real.get(key, ABSENT), embedded.get(key, ABSENT)) for key in keys]
     elif isinstance(real, list) and isinstance(embedded, list) and len(real) == len(embedded):
-        pairs = [
-            (f"{path}.{at}", *pair) for at, pair in enumerate(zip(real, embedded, strict=True))
-        ]
+        pairs = list(zip(range(len(real)), real, embedded, strict=True))
+    elif real == embedded:
+        return []
     else:
-        return [] if real == embedded else [f"{path}: {real!r} != {embedded!r}"]
-    return [found for where, one, other in pairs for found in compared(one, other, where)]
+        return [f"{path}: {real!r} != {embedded!r}"]
+    differences = []
+    for key, one, other in pairs:
+        differences += compared(one, other, f"{path}.{key}")
+    return differences

@@ -30,54 +30,73 @@ class HistoryClient:
     def name_of(self, kind: str, name: str) -> str:
         return f"{self.api.namespace}-{name}" if kind in CLUSTER_SCOPED else name
 
+    def selector(self, kind: str, labels: str) -> str:
+        """Selects these labels; of a cluster-scoped kind, among the objects of the test only."""
+        if kind not in CLUSTER_SCOPED:
+            return labels
+        own = f"contract={self.api.unique}"
+        return f"{own},{labels}" if labels else own
+
     async def send(self, step: HistoryStep) -> Json:
         """The answer, normalised."""
         query = dict(step.query)
         if step.kind in CLUSTER_SCOPED and step.verb == "list":
-            own = f"contract={self.api.unique}"
-            query["labelSelector"] = ",".join(filter(None, (own, query.get("labelSelector"))))
-        path = self.path(step.kind, "" if step.verb == "create" else step.name)
-        body = self._body(
-            step, self.seen.get(self.path(step.kind, step.name)) or [{"metadata": {}}]
-        )
+            query["labelSelector"] = self.selector(step.kind, query.get("labelSelector", ""))
+        own_path = self.path(step.kind, step.name)
+        path = self.path(step.kind) if step.verb == "create" else own_path
+        if step.subresource:
+            path += f"/{step.subresource}"
+        body = self._body(step, self.seen.get(own_path) or [{"metadata": {}}])
         answer = await self.api.send(
             METHODS.get(step.verb, "DELETE"),
-            f"{path}/{step.subresource}" if step.subresource else path,
+            path,
             _in_namespace(body, self.api.namespace),
             content_type=step.form,
             **query,
         )
         if step.name and answer.body.get("metadata", {}).get("uid"):
-            self.seen.setdefault(self.path(step.kind, step.name), []).append(answer.body)
+            self.seen.setdefault(own_path, []).append(answer.body)
         return normal_answer(answer, self.api)
 
     def _body(self, step: HistoryStep, seen: list[Json]) -> Any:
         """What the step sends, with the name, the version and the uid that its client knows of the object."""
         if step.verb not in ("create", "update", "patch"):
             return step.body
-        known = {"": {}, "current": seen[-1], "stale": seen[0]}[step.version]
-        version = known.get("metadata", {}).get("resourceVersion")
-        more: Json = {"resourceVersion": version} if version else {}
-        if step.uid:
-            right = seen[-1]["metadata"].get("uid", "none")
-            more["uid"] = right if step.uid == "right" else "wrong"
+        known = _preconditions(step, seen)
         if step.verb == "patch":
-            metadata = {**(step.body.get("metadata") or {}), **more}
-            return {**step.body, "metadata": metadata} if more else step.body
+            if not known:
+                return step.body
+            metadata = step.body.get("metadata") or {}
+            return {**step.body, "metadata": {**metadata, **known}}
         old = seen[-1] if step.verb == "update" else {}
-        changed = {key: each for key, each in step.body.items() if each is not None}
+        changed = {key: value for key, value in step.body.items() if value is not None}
         metadata = {**old.get("metadata", {}), **changed.get("metadata", {})}
         metadata["name"] = self.name_of(step.kind, step.name)
         metadata.pop("resourceVersion", None)
         if step.kind in CLUSTER_SCOPED:  # found by a label of the test, as it is in no namespace
-            labels = {**(metadata.get("labels") or {}), "contract": self.api.unique}
-            metadata["labels"] = labels
-        return {**old, **changed, "metadata": {**metadata, **more}}
+            labels = metadata.get("labels") or {}
+            metadata["labels"] = {**labels, "contract": self.api.unique}
+        return {**old, **changed, "metadata": {**metadata, **known}}
+
+
+def _preconditions(step: HistoryStep, seen: list[Json]) -> Json:
+    """The resourceVersion and the uid of the step's body."""
+    found: Json = {}
+    if step.version:
+        known = seen[-1] if step.version == "current" else seen[0]
+        version = known["metadata"].get("resourceVersion")
+        if version:
+            found["resourceVersion"] = version
+    if step.uid == "right":
+        found["uid"] = seen[-1]["metadata"].get("uid", "none")
+    elif step.uid:
+        found["uid"] = "wrong"
+    return found
 
 
 def _in_namespace(body: Any, namespace: str) -> Any:
     if isinstance(body, dict):
-        return {key: _in_namespace(each, namespace) for key, each in body.items()}
+        return {key: _in_namespace(field, namespace) for key, field in body.items()}
     return namespace if body == "{ns}" else body
 
 
@@ -86,8 +105,13 @@ def normal_answer(answer: ApiResponse, api: Api) -> Json:
     body = answer.body
     if body.get("kind") == "Status" and body.get("status") == "Failure":
         details = body.get("details") or {}
-        causes = {(each.get("reason"), each.get("field")) for each in details.get("causes", ())}
+        causes = {(cause.get("reason"), cause.get("field")) for cause in details.get("causes", ())}
         causes.discard(("FieldValueInvalid", "<nil>"))  # "some validation rules were not checked"
-        kept = {key: details.get(key) for key in ("name", "group", "kind")}
-        body = {"reason": body.get("reason"), **kept, "causes": sorted(map(str, causes))}
+        body = {
+            "reason": body.get("reason"),
+            "name": details.get("name"),
+            "group": details.get("group"),
+            "kind": details.get("kind"),
+            "causes": sorted(map(str, causes)),
+        }
     return {"code": answer.code, "body": normalised(body, api)}

@@ -6,14 +6,16 @@ can be sent to two servers. Most bodies are valid, so that most steps find an ob
 
 import time
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from contract.contract_api import MERGE, STRATEGIC
+from contract.contract_api import JSON, MERGE, STRATEGIC
 from support.tables import load_table
-from support.wire import Json
+from support.wire import Json, typed
 
+Query = tuple[tuple[str, str], ...]
 NAMES = ("a", "b")
 CUSTOM = ("podprobemarkers", "nodepodprobes")
 CLUSTER_SCOPED = ("nodepodprobes",)
@@ -40,25 +42,30 @@ class HistoryStep:
     kind: str
     name: str = ""
     body: Any = None
-    form: str = "application/json"
-    query: tuple[tuple[str, str], ...] = ()
+    form: str = JSON
+    query: Query = ()
     subresource: str = ""
     version: str = ""
     uid: str = ""
 
     def __repr__(self) -> str:
-        parts = [f"{self.verb} {self.kind}/{self.name}/{self.subresource}".rstrip("/")]
-        parts += [f"?{'&'.join(map('='.join, self.query))}"] if self.query else []
-        parts += [f"{self.form.split('/')[1]} {self.body}"] if self.body is not None else []
-        parts += [f"{key}={value}" for key in ("version", "uid") if (value := getattr(self, key))]
-        return " ".join(parts)
+        text = f"{self.verb} {self.kind}/{self.name}/{self.subresource}".rstrip("/")
+        if self.query:
+            text += f" {dict(self.query)}"
+        if self.body is not None:
+            text += f" {self.form} {self.body}"
+        if self.version:
+            text += f" version={self.version}"
+        if self.uid:
+            text += f" uid={self.uid}"
+        return text
 
 
 VALUES: Json = load_table(Path(__file__).parents[1] / "data" / "histories.yaml", {})
 HEADS: dict[str, Json] = {
-    "leases": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
-    "podprobemarkers": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "PodProbeMarker"},
-    "nodepodprobes": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "NodePodProbe"},
+    "leases": typed("Lease"),
+    "podprobemarkers": typed("PodProbeMarker"),
+    "nodepodprobes": typed("NodePodProbe"),
 }
 VERBS = ("patch", "patch", "patch", "patch", "update", "update", "create", "get", "list", "delete")
 
@@ -74,12 +81,12 @@ class HistoryMaker:
     def history(self) -> list[HistoryStep]:
         """Steps on one or two kinds; they begin with creations, so that most of them find an object."""
         kinds = self._random.sample(KINDS, self._random.choice((1, 2)))
-        first = [self._step("create", kind, name) for kind in kinds for name in NAMES]
-        verbs = self._random.choices(VERBS, k=STEPS)
-        return first + [
-            self._step(verb, self._random.choice(kinds), self._random.choice(NAMES))
-            for verb in verbs
-        ]
+        steps = [self._step("create", kind, name) for kind, name in product(kinds, NAMES)]
+        for verb in self._random.choices(VERBS, k=STEPS):
+            kind = self._random.choice(kinds)
+            name = self._random.choice(NAMES)
+            steps.append(self._step(verb, kind, name))
+        return steps
 
     def _step(self, verb: str, kind: str, name: str) -> HistoryStep:
         if verb == "get":
@@ -93,14 +100,13 @@ class HistoryMaker:
         writing += self._query("fieldValidation")
         if verb == "create":
             body = {key: self._one(values) for key, values in VALUES["kinds"][kind].items()}
-            body |= {**HEADS.get(kind, {}), "metadata": self._some(VALUES["metadata"])}
+            body |= HEADS.get(kind, {})
+            body["metadata"] = self._some(VALUES["metadata"])
             return HistoryStep(verb, kind, name, body, query=writing)
         return self._change(verb, kind, name, writing)
 
-    def _change(
-        self, verb: str, kind: str, name: str, query: tuple[tuple[str, str], ...]
-    ) -> HistoryStep:
-        form = "application/json"
+    def _change(self, verb: str, kind: str, name: str, query: Query) -> HistoryStep:
+        form = JSON
         uid = ""
         # A real server creates a Lease or an Event that an update does not find.
         if verb == "patch" or kind in ("leases", "events"):
@@ -125,7 +131,7 @@ class HistoryMaker:
                 changed[key] = None
         return changed
 
-    def _query(self, *names: str) -> tuple[tuple[str, str], ...]:
+    def _query(self, *names: str) -> Query:
         """The parameters of these names, without those that are empty."""
         values = [(name, self._one(VALUES[name])) for name in names]
         return tuple(parameter for parameter in values if parameter[1])

@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-import uuid
-from collections.abc import AsyncIterator, Callable
+import secrets
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
-from contract.contract_api import Api, ServerAddress
+from contract.async_kubectl import AsyncKubectl
+from contract.contract_api import Api, ServerAddress, named
 from support.api_server import ApiServer
 from support.kubectl import Kubectl
 from support.playground import ControlledPlayground
@@ -19,19 +19,15 @@ from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
 from kruise_probe.api.times import parse_time, utc_now
 
 NOT_STREAMED = "lists are not streamed by default (kubernetes/kubernetes#135583)"
+NO_GENERATION = "pods have no generation (KEP-5067)"
 OLDER = (
     (34, "selects[real-streaming-list", NOT_STREAMED),
     (34, "same[status-the-status-of-a-custom", "managedFields list what the write did not change"),
-    *(
-        (33, row, "pods have no generation (KEP-5067)")
-        for row in (
-            "a-created-object-has-identity",
-            "of-a-pod-only-the-image-may-change",
-            "a-generation-counts-the-spec-only",
-            "a-pod-on-a-node-waits-for-its-kubelet",
-            "the-last-finalizer-ends-pods",
-        )
-    ),
+    (33, "a-created-object-has-identity", NO_GENERATION),
+    (33, "of-a-pod-only-the-image-may-change", NO_GENERATION),
+    (33, "a-generation-counts-the-spec-only", NO_GENERATION),
+    (33, "a-pod-on-a-node-waits-for-its-kubelet", NO_GENERATION),
+    (33, "the-last-finalizer-ends-pods", NO_GENERATION),
 )
 """A minor version of Kubernetes, a part of a test's id, and what real API servers before it do: the test must fail there."""
 
@@ -101,11 +97,8 @@ async def _renewed_at(api: Api) -> datetime | None:
 
 
 @pytest.fixture(params=["embedded", "real"])
-async def node_kubectl(request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Any]]:
-    """kubectl in a namespace of its own, on a server with a node and the controller of ReplicaSets.
-
-    Its arguments are those of kubectl, or objects to apply.
-    """
+async def node_kubectl(request: pytest.FixtureRequest) -> AsyncIterator[AsyncKubectl]:
+    """kubectl in a namespace of its own, on a server with a node and the controller of ReplicaSets."""
     if request.param == "embedded":
         client = json.loads(Kubectl("").run("version", "--client", "-o", "json"))["clientVersion"]
         if "port_forward" in request.node.name and int(client["minor"].rstrip("+")) < 31:
@@ -113,24 +106,18 @@ async def node_kubectl(request: pytest.FixtureRequest) -> AsyncIterator[Callable
         async with ControlledPlayground() as playground:
             yield await _in_namespace(playground.kubeconfig)
         return
-    run = await _in_namespace(request.getfixturevalue("real_kubeconfig"))
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    await run(account)  # pods of a real cluster need it, and a controller creates it later
-    if not await run("get", "nodes", "-o", "name"):
+    kubectl = await _in_namespace(request.getfixturevalue("real_kubeconfig"))
+    # Pods of a real cluster need it, and a controller creates it later.
+    await kubectl.apply(named("ServiceAccount", "default"))
+    if not await kubectl("get", "nodes", "-o", "name"):
         pytest.skip("the real cluster has no node")
-    yield run
-    await run("delete", "replicasets,pods", "--all", "--grace-period=0", "--force", "--wait=false")
+    yield kubectl
+    now = ("--grace-period=0", "--force", "--wait=false")
+    await kubectl("delete", "replicasets,pods", "--all", *now)
 
 
-async def _in_namespace(kubeconfig: Path | str) -> Callable[..., Any]:
-    runner = Kubectl(str(kubeconfig), namespace=f"contract-{uuid.uuid4().hex[:8]}")
-
-    async def run(*arguments: Any) -> str:
-        if isinstance(arguments[0], dict):
-            await asyncio.to_thread(runner.apply, *arguments)
-            return ""
-        return await asyncio.to_thread(runner.run, *arguments)
-
-    await run({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": runner.namespace}})
-    run.runner = runner  # type: ignore[attr-defined]
-    return run
+async def _in_namespace(kubeconfig: Path | str) -> AsyncKubectl:
+    namespace = f"contract-{secrets.token_hex(4)}"
+    kubectl = AsyncKubectl(kubeconfig, namespace)
+    await kubectl.apply(named("Namespace", namespace))
+    return kubectl

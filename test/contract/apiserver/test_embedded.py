@@ -28,23 +28,26 @@ async def test_a_short_history_expires_versions_for_watches(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kruise_probe_playground.apiserver.store.HISTORY_CHANGES", 5)
-    first = await api.create("pods", pod("p"))
+    path = api.path("pods")
+    first = await api.create("pods", pod())
     for number in range(10):
-        await api.merge(api.path("pods", "p"), {"metadata": {"labels": {"n": str(number)}}})
-    async with api.watch(api.path("pods"), resourceVersion=first.revision) as stream:
+        await api.merge(f"{path}/p", {"metadata": {"labels": {"n": str(number)}}})
+    async with api.watch(path, resourceVersion=first.revision) as stream:
         (event,) = await stream.rest()
         assert event["type"] == "ERROR"
         assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-    listed = await api.get(api.path("pods"), limit=1)
-    async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
+    listed = await api.get(path, limit=1)
+    async with api.watch(path, resourceVersion=listed.revision) as stream:
         await api.create("pods", pod("d"))
-        assert (await stream.next())["object"]["metadata"]["name"] == "d"
+        event = await stream.next()
+        assert event["object"]["metadata"]["name"] == "d"
 
 
 async def test_clients_only_read_definitions(api: Api) -> None:
     path = f"{DEFINITIONS}/podprobemarkers.apps.kruise.io"
-    refused = [await api.post(DEFINITIONS, {}), await api.merge(path, {}), await api.delete(path)]
-    assert [each.code for each in refused] == [405, 405, 405]
+    assert (await api.post(DEFINITIONS, {})).code == 405
+    assert (await api.merge(path, {})).code == 405
+    assert (await api.delete(path)).code == 405
     assert (await api.get(path)).code == 200
 
 
@@ -55,30 +58,44 @@ REFUSED = load_table(Path(__file__).parents[2] / "data" / "refused.yaml", {})
 async def test_what_is_outside_of_the_subset_is_refused_with_a_sentence(
     api: Api, method: str, options: dict[str, str], code: int, sentence: str
 ) -> None:
-    options = dict(options)
-    name = options.pop("path", "p" if method in ("PATCH", "PUT", "DELETE") else "")
-    body = {"PUT": pod("p"), "GET": None, "DELETE": None}.get(method, {})
-    refused = await api.send(method, api.path("pods", name), body, **options)
-    assert (refused.code, sentence in refused.body["message"]) == (code, True), refused
+    name = "p" if method in ("PATCH", "PUT", "DELETE") else ""
+    query = {"path": name, **options}
+    path = api.path("pods", query.pop("path"))
+    body = {"PUT": pod(), "GET": None, "DELETE": None}.get(method, {})
+    refused = await api.send(method, path, body, **query)
+    assert refused.code == code, refused
+    assert sentence in refused.body["message"]
 
 
 async def test_requests_in_the_name_of_others_and_other_kinds_are_refused(api: Api) -> None:
     answer = await api.get("/apis/example.com/v9/deployments")
-    assert (answer.code, "it offers customresourcedef" in answer.text) == (404, True)
+    assert answer.code == 404
+    assert "it offers customresourcedef" in answer.text
     api.headers = [("Impersonate-User", "u")]
     refused = await api.get(api.path("pods"))
-    assert (refused.code, "no impersonation; leave out --as" in refused.text) == (400, True)
+    assert refused.code == 400
+    assert "no impersonation; leave out --as" in refused.text
 
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/default/pods", "/version", "/openapi/v3"])
 @pytest.mark.parametrize(
     ("header", "value", "code"),
     [
-        *(("Origin", each, 403) for each in ("https://example.com", "null", "http://127.0.0.1:8")),
-        *(("Host", each, 403) for each in ("example.com", "rebound.example.com:6", "10.0.0.1:8", "x]", "")),
-        *(("Host", each, 200) for each in ("localhost", "LOCALHOST:80", "127.8.9.10", "[::1]", "[::1]:8")),
+        ("Origin", "https://example.com", 403),
+        ("Origin", "null", 403),
+        ("Origin", "http://127.0.0.1:8", 403),
+        ("Host", "example.com", 403),
+        ("Host", "rebound.example.com:6", 403),
+        ("Host", "10.0.0.1:8", 403),
+        ("Host", "x]", 403),
+        ("Host", "", 403),
+        ("Host", "localhost", 200),
+        ("Host", "LOCALHOST:80", 200),
+        ("Host", "127.8.9.10", 200),
+        ("Host", "[::1]", 200),
+        ("Host", "[::1]:8", 200),
     ],
-)  # fmt: skip
+)
 async def test_requests_of_web_pages_are_refused(
     server: ApiServer, path: str, header: str, value: str, code: int
 ) -> None:
@@ -88,4 +105,5 @@ async def test_requests_of_web_pages_are_refused(
         session.get(server.url + path, headers={header: value}) as response,
     ):
         assert response.status == code
-        assert code == 200 or f'"{header}: {value}"' in (await response.json())["message"]
+        if code == 403:
+            assert f'"{header}: {value}"' in (await response.json())["message"]

@@ -1,8 +1,8 @@
 """The largest NodePodProbe that manager and daemon write: an API server stores it, in the size that both compute."""
 
 import msgspec
-import pytest
 from contract.contract_api import Api, node_pod_probe
+from support.cases import cases
 from support.computations import at_once
 
 from kruise_probe.api.node_pod_probe import (
@@ -28,34 +28,28 @@ STAMP = "2026-01-01T00:00:00Z"
 
 def spec_of(pods: int) -> NodePodProbeSpec:
     probes = tuple(ContainerProbe(name, "main", PROBE) for name in PROBES)
-    return NodePodProbeSpec(
-        tuple(
-            PodProbe(f"web-{n}", "default", f"00000000-0000-0000-0000-{n:012}", "10.0.0.1", probes)
-            for n in range(pods)
-        )
-    )
+    entries = []
+    for number in range(pods):
+        uid = f"00000000-0000-0000-0000-{number:012}"
+        entries.append(PodProbe(f"web-{number}", "default", uid, "10.0.0.1", probes))
+    return NodePodProbeSpec(tuple(entries))
 
 
 def status_of(spec: NodePodProbeSpec, message: str) -> NodePodProbeStatus:
-    def state(probe: ContainerProbe) -> ContainerProbeState:
-        return ContainerProbeState(
-            probe.name, "Succeeded", STAMP, STAMP, message, "0123456789abcdef"
-        )
-
-    return NodePodProbeStatus(
-        tuple(
-            PodProbeStatus(each.name, each.namespace, each.uid, tuple(map(state, each.probes)))
-            for each in spec.pod_probes
-        )
-    )
+    statuses = []
+    for entry in spec.pod_probes:
+        states = [
+            ContainerProbeState(probe.name, "Succeeded", STAMP, STAMP, message, "0123456789abcdef")
+            for probe in entry.probes
+        ]
+        statuses.append(PodProbeStatus(entry.name, entry.namespace, entry.uid, tuple(states)))
+    return NodePodProbeStatus(tuple(statuses))
 
 
 async def store(api: Api, spec: NodePodProbeSpec, message: str) -> NodePodProbeStatus:
     """Write the spec as the manager does and the status as the daemon does; return the stored status."""
     name = f"node-{api.unique}"
-    body = node_pod_probe(name)
-    body["metadata"]["labels"] = {"contract": api.unique}
-    await api.create("nodepodprobes", body)
+    await api.create("nodepodprobes", node_pod_probe(name, labels={"contract": api.unique}))
     path = api.path("nodepodprobes", name)
     patched = await api.merge(path, msgspec.to_builtins({"spec": spec}))
     assert patched.code == 200, patched
@@ -75,21 +69,21 @@ async def store(api: Api, spec: NodePodProbeSpec, message: str) -> NodePodProbeS
     return fitted.status
 
 
-@pytest.mark.parametrize(
+@cases(
     "letter",
-    [
-        pytest.param("x", id="plain"),
-        pytest.param("<", id="escaped-in-six-bytes"),
-        pytest.param("\u2028x", id="three-bytes-escaped-in-six"),
-        pytest.param("é", id="two-bytes"),
-    ],
+    plain="x",
+    escaped_in_six_bytes="<",
+    three_bytes_escaped_in_six="\u2028x",
+    two_bytes="é",
 )
 async def test_a_status_of_500_pods_with_three_full_messages_is_stored(
     api: Api, letter: str
 ) -> None:
     message = letter * (1024 // len(letter.encode()))
     fitted = await store(api, spec_of(500), message)
-    states = [state for pod in fitted.pod_probe_statuses or () for state in pod.probe_states or ()]
+    states: list[ContainerProbeState] = []
+    for pod in fitted.pod_probe_statuses or ():
+        states += pod.probe_states or ()
     assert len(states) == 1500
     assert all(0 < len(state.message or "") < len(message) for state in states)
 

@@ -8,20 +8,30 @@ import asyncio
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from contract.contract_api import Api, ServerAddress, marker, node_pod_probe, pod
+from contract.contract_api import (
+    DEFINITIONS,
+    Api,
+    ServerAddress,
+    WatchStream,
+    marker,
+    node_pod_probe,
+    pod,
+)
 from contract.contract_rows import compared, normalised
 from contract.histories import HistoryClient
 from contract.history_steps import CLUSTER_SCOPED, SENTINELS, HistoryMaker, HistoryStep
 from support.api_server import ApiServer
 from support.shrinking import shrink
+from support.wire import Json
 
 from kruise_probe.manifests.crds import all_crds
 
@@ -30,33 +40,44 @@ REQUESTS = int(os.environ.get("KRUISE_PROBE_HISTORY_REQUESTS", IN_THE_LANE))
 SELECTORS = ("", "l=x", "!l", "l!=x")
 
 
+@dataclass
+class Servers:
+    """The servers that are compared, in an event loop of their own."""
+
+    loop: asyncio.Runner
+    session: aiohttp.ClientSession
+    addresses: list[ServerAddress]
+
+    def differences(self, history: Sequence[HistoryStep]) -> list[str]:
+        return self.loop.run(_run(self, history))
+
+    async def clients(self) -> list[HistoryClient]:
+        """Of the real server and of the playground's, each in a namespace of its own."""
+        apis = [Api(self.session, address) for address in self.addresses]
+        return [HistoryClient(api, await api.begin_namespace()) for api in apis]
+
+
 @pytest.fixture(scope="module")
-def runner(real_server: ServerAddress) -> Any:
-    with asyncio.Runner() as runner:
-        stack, real, embedded = runner.run(_open(real_server))
-        yield runner, real, embedded
-        runner.run(stack.aclose())
-
-
-async def _open(real: ServerAddress) -> tuple[AsyncExitStack, Any, Any]:
+def servers(real_server: ServerAddress) -> Iterator[Servers]:
     stack = AsyncExitStack()
-    server = await stack.enter_async_context(ApiServer())
-    session = await stack.enter_async_context(aiohttp.ClientSession())
-    api = Api(session, real)
-    for crd in all_crds():
-        await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
-    return stack, (session, real), (session, ServerAddress(server.url, Path()))
+    with asyncio.Runner() as loop:
+        server = loop.run(stack.enter_async_context(ApiServer()))
+        session = loop.run(_new_session(stack))
+        embedded = ServerAddress(server.url, Path())
+        api = Api(session, real_server)
+        for crd in all_crds():
+            loop.run(api.post(DEFINITIONS, crd))
+        yield Servers(loop, session, [real_server, embedded])
+        loop.run(stack.aclose())
 
 
-async def _begin(session: aiohttp.ClientSession, target: ServerAddress) -> HistoryClient:
-    """A client in a namespace of its own."""
-    api = Api(session, target)
-    return HistoryClient(api, await api.begin_namespace())
+async def _new_session(stack: AsyncExitStack) -> aiohttp.ClientSession:
+    return await stack.enter_async_context(aiohttp.ClientSession())
 
 
-async def _run(real: Any, embedded: Any, history: Sequence[HistoryStep]) -> list[str]:
+async def _run(servers: Servers, history: Sequence[HistoryStep]) -> list[str]:
     """The differences that no controller of the real cluster has made."""
-    clients = [await _begin(*each) for each in (real, embedded)]
+    clients = await servers.clients()
     try:
         found = await _compare(clients, history)
         return [] if found and await _has_pods_of_controllers(clients[0]) else found
@@ -73,52 +94,56 @@ async def _has_pods_of_controllers(real: HistoryClient) -> bool:
 
 
 async def _compare(clients: Sequence[HistoryClient], history: Sequence[HistoryStep]) -> list[str]:
+    kinds = sorted({step.kind for step in history})
     async with AsyncExitStack() as stack:
-        watches = [await _watches(stack, client, history) for client in clients]
+        watches = [await _watches(stack, client, kinds) for client in clients]
         for number, step in enumerate(history):
-            answers = [await client.send(step) for client in clients]
-            if found := compared(answers[0], answers[1]):
+            real, embedded = [await client.send(step) for client in clients]
+            if found := compared(real, embedded):
                 return [f"step {number}: {step}", *found]
-        for client, kind in product(clients, sorted({each.kind for each in history})):
+        for client, kind in product(clients, kinds):
             for number, labels in enumerate(SENTINELS):
                 body = {**LEAST[kind], "metadata": {"labels": labels}}
                 await client.send(HistoryStep("create", kind, f"zz{number}", body))
-        heard = [
-            [await _heard(client, each) for each in some]
-            for client, some in zip(clients, watches, strict=True)
-        ]
-        for real_watch, embedded_watch in zip(*heard, strict=True):
-            if found := compared(real_watch, embedded_watch):
-                return [f"watch of {real_watch['of']}", *found]
+        for selected in watches[0]:
+            real, embedded = [
+                await _heard(client, opened[selected])
+                for client, opened in zip(clients, watches, strict=True)
+            ]
+            if found := compared(real, embedded):
+                return [f"watch of {selected}", *found]
         return []
 
 
 async def _watches(
-    stack: AsyncExitStack, client: HistoryClient, history: Sequence[HistoryStep]
-) -> list[Any]:
-    opened = []
-    for kind in sorted({each.kind for each in history}):
+    stack: AsyncExitStack, client: HistoryClient, kinds: Sequence[str]
+) -> dict[str, WatchStream]:
+    """Watches of each kind with each selector."""
+    opened = {}
+    for kind in kinds:
         path = client.path(kind)
         listed = await client.api.get(path, limit=1)
-        for selector in SELECTORS:
-            own = f"contract={client.api.unique}" if kind in CLUSTER_SCOPED else ""
-            query = {"labelSelector": ",".join(filter(None, (own, selector)))}
-            stream = client.api.watch(path, resourceVersion=listed.revision, **query)
-            opened.append((kind, selector, await stack.enter_async_context(stream)))
+        for labels in SELECTORS:
+            stream = client.api.watch(
+                path,
+                resourceVersion=listed.revision,
+                labelSelector=client.selector(kind, labels),
+            )
+            opened[f"{kind} {labels}"] = await stack.enter_async_context(stream)
     return opened
 
 
-async def _heard(client: HistoryClient, watch: Any) -> Any:
+async def _heard(client: HistoryClient, stream: WatchStream) -> Json:
     """The events of a watch until that of a sentinel, which is created last."""
-    kind, selector, stream = watch
-    events = []
+    names = []
+    objects = []
     while True:
         event = await stream.next()
         if event["type"] == "ERROR" or "zz" in event["object"]["metadata"]["name"]:
-            break
-        events.append([event["type"], normalised(event["object"], client.api)])
-    order = [f"{each} {obj['metadata']['name']}" for each, obj in events]
-    return {"of": f"{kind} {selector}", "and order": order, "events": events}
+            return {"names": names, "objects": objects}
+        found = normalised(event["object"], client.api)
+        names.append(f"{event['type']} {found['metadata']['name']}")
+        objects.append(found)
 
 
 LEAST: dict[str, dict[str, Any]] = {
@@ -144,19 +169,16 @@ async def _end(client: HistoryClient) -> None:
             await api.delete(path)
 
 
-def test_random_histories_have_the_same_answers(runner: Any, real_minor_version: int) -> None:
+def test_random_histories_have_the_same_answers(servers: Servers, real_minor_version: int) -> None:
     if real_minor_version < 33:
         pytest.xfail("pods have no generation (KEP-5067)")
-    loop, real, embedded = runner
-
-    def differences(history: Sequence[HistoryStep]) -> list[str]:
-        found: list[str] = loop.run(_run(real, embedded, history))
-        return found
-
-    seed, sent = (0 if REQUESTS == IN_THE_LANE else secrets.randbelow(2**32)), 0
+    seed = 0 if REQUESTS == IN_THE_LANE else secrets.randbelow(2**32)
+    sent = 0
     while sent < REQUESTS:
         history = HistoryMaker(seed).history()
-        if differences(history):
-            smallest = shrink(history, lambda steps: bool(differences(steps)))
-            raise AssertionError("\n".join([*map(str, smallest), *differences(smallest)]))
-        seed, sent = seed + 1, sent + len(history)
+        if servers.differences(history):
+            smallest = shrink(history, lambda steps: bool(servers.differences(steps)))
+            lines = [*map(str, smallest), *servers.differences(smallest)]
+            raise AssertionError("\n".join(lines))
+        seed += 1
+        sent += len(history)

@@ -5,31 +5,40 @@ Kruise's halves are played: what its manager writes into a NodePodProbe, and wha
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
-from contract.contract_api import node_pod_probe
 from contract.embedded_runtime import EmbeddedRuntime, embedded_runtime
 from support.control_plane import ControlPlane, prepared
-from support.hollow import CONDITION, LABEL, Daemons, Hollow, probe
+from support.hollow import (
+    CONDITION,
+    LABEL,
+    Daemons,
+    Hollow,
+    healthy,
+    marker_object,
+    node_pod_probe_object,
+    probe,
+    spec_entry,
+)
 from support.kruise_crds import kruise_crds
 from support.kubectl import Kubectl
 from support.pages import blocks
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE, Program, running, until
+from support.shell import kruise_probe, run
 from support.target import (
     Target,
     condition,
     labels,
     marker_path,
     node_pod_probe_path,
+    status_of,
 )
-from support.wire import Json
+from support.wire import Json, typed
 
 from kruise_probe.api.errors import KubeError
 from kruise_probe.api.names import MARKER_FINALIZER
@@ -68,42 +77,36 @@ class Cluster(NamedTuple):
         async with running("manager", self.plane.kubeconfig, self.folder, ALONE) as program:
             yield program
 
-    async def shown(self, pod: str, status: str) -> Json:
+    async def shown(self, status: str) -> Json:
+        """The pod, once its condition has this status."""
         return await self.api.pods.until(
             f"{CONDITION} is {status}",
-            lambda pod: condition(pod, CONDITION).get("status") == status,
-            name=pod,
+            lambda pod: status_of(pod, CONDITION) == status,
+            name="pod-0",
             namespace=self.namespace,
         )
 
-    async def marker(
-        self, what: str = "is there", holds: Holds = bool, *, seconds: float = PATIENCE_SECONDS
-    ) -> Json:
+    async def marker(self, what: str = "exists", holds: Holds = bool) -> Json:
         """The marker, once it `holds`."""
-        return await self.api.markers.until(
-            what,
-            lambda marker: bool(holds(marker)),
-            name="marker",
-            namespace=self.namespace,
-            seconds=seconds,
-        )
+        markers = self.api.markers
+        return await markers.until(what, holds, name="marker", namespace=self.namespace)
 
-    async def report(self, what: str = "is there", holds: Holds = bool) -> Json:
+    async def report(self, what: str = "exists", holds: Holds = bool) -> Json:
         """The node's NodePodProbe, once it `holds`."""
-        return await self.api.node_pod_probes.until(what, lambda npp: bool(holds(npp)), name=NODE)
+        return await self.api.node_pod_probes.until(what, holds, name=NODE)
 
     async def answered(self) -> None:
-        """Until the daemon's news stand there; while definitions are replaced, a write may be refused."""
+        """Returns once the daemon has written its results; while definitions are replaced, a write may be refused."""
 
         async def nothing_is_left() -> bool:
             await self.daemons.write_changes()
             return not self.daemons.behind()
 
-        await until("the daemon has answered", nothing_is_left)
+        await until("the daemon has written its results", nothing_is_left)
 
     async def asked(self) -> None:
-        """Until the node is asked to probe something, and its daemon has answered as Kruise's does."""
-        await self.report("asks", lambda npp: npp["spec"].get("podProbes"))
+        """Returns once NodePodProbe.spec has a probe, and the daemon has written its results as Kruise's does."""
+        await self.report("has a probe", lambda npp: npp["spec"].get("podProbes"))
         await self.answered()
 
 
@@ -115,46 +118,28 @@ async def cluster(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]
         hollow = Hollow(api, name)
         await hollow.add_node(NODE)
         yield Cluster(plane, kubectl, api, hollow, Daemons(api), tmp_path)
-    crds = "podprobemarkers.apps.kruise.io", "nodepodprobes.apps.kruise.io"
+    crds = ("podprobemarkers.apps.kruise.io", "nodepodprobes.apps.kruise.io")
     kubectl.run("delete", "crd", *crds, "--timeout=120s", timeout=3 * PATIENCE_SECONDS)
 
 
-def _clear_finalizers(cluster: Cluster) -> None:
-    """As the uninstall guide says, for a manager that is gone."""
-    (script,) = [each for each in blocks("sh") if "finalizers" in each.text]
-    assert script.heading == "Uninstall"
-    environ = {**os.environ, "KUBECONFIG": str(cluster.plane.kubeconfig)}
-    subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script.text],
-        env=environ,
-        check=True,
-        timeout=60,
-        stdout=subprocess.DEVNULL,
-    )
-
-
-def crds_of_ours() -> str:
-    command = [sys.executable, "-m", "kruise_probe", "manifests", "--crds-only"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
 def versions(cluster: Cluster) -> dict[str, str]:
-    """Of everything that a manager writes to."""
-    return {
-        f"{each['kind']} {each['metadata']['name']}": each["metadata"]["resourceVersion"]
-        for kind in ("podprobemarkers", "nodepodprobes", "pods")
-        for each in cluster.kubectl.items(kind, "--all-namespaces")
-    }
+    """The resourceVersion of each object that a manager writes."""
+    kinds = "podprobemarkers,nodepodprobes,pods"
+    found = {}
+    for item in cluster.kubectl.items(kinds, "--all-namespaces"):
+        metadata = item["metadata"]
+        found[f"{item['kind']} {metadata['name']}"] = metadata["resourceVersion"]
+    return found
 
 
 async def settled(manager: Program) -> None:
-    """It has looked at a marker, a node and a pod, and nothing waits."""
+    """Returns once the manager has reconciled a marker, a node and a pod, and its queues are empty."""
 
     async def is_settled() -> bool:
         done = await manager.metric("controller_runtime_reconcile_total")
         return done >= 3 and await manager.metric("workqueue_depth") == 0
 
-    await manager.until("has looked at everything", is_settled)
+    await manager.until("has reconciled everything", is_settled)
 
 
 async def test_our_manager_beside_kruises_daemon_and_over_its_crds(cluster: Cluster) -> None:
@@ -164,24 +149,27 @@ async def test_our_manager_beside_kruises_daemon_and_over_its_crds(cluster: Clus
     await cluster.hollow.add_marker(probe("web", probe=web))
     async with cluster.manager():
         await cluster.asked()
-        pod = await cluster.shown("pod-0", "True")
+        pod = await cluster.shown("True")
         assert labels(pod)[LABEL] == "good"
         assert "reason" not in condition(pod, CONDITION), "a daemon without a Lease is not stale"
         npp = await cluster.report()
         (entry,) = npp["spec"]["podProbes"]
         assert entry["probes"][0]["probe"]["httpGet"] == {"port": 80, "path": "/", "scheme": "HTTP"}
 
-        cluster.daemons.result_of = lambda _pod, _probe: ("Failed", "no")
+        cluster.daemons.result_of = failing
         await cluster.answered()
-        assert labels(await cluster.shown("pod-0", "False"))[LABEL] == "bad"
-        await cluster.marker(
-            "is counted",
-            lambda marker: marker.get("status") == {"observedGeneration": 1, "matchedPods": 1},
-        )
+        pod = await cluster.shown("False")
+        assert labels(pod)[LABEL] == "bad"
+        counts = {"observedGeneration": 1, "matchedPods": 1}
+        await cluster.marker("has counts", lambda marker: marker.get("status") == counts)
     before = versions(cluster)
     async with cluster.manager() as second:
         await settled(second)
         assert versions(cluster) == before
+
+
+def failing(_pod: str, _probe: str) -> tuple[str, str]:
+    return "Failed", "no"
 
 
 async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Cluster) -> None:
@@ -190,42 +178,42 @@ async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Clus
     await cluster.hollow.add_marker()
     async with cluster.manager():
         await cluster.asked()
-        await cluster.shown("pod-0", "True")
-        replace = ("apply", "--server-side", "--force-conflicts", "-f", "-")
-        cluster.kubectl.run(*replace, stdin=crds_of_ours())
+        await cluster.shown("True")
+        ours = kruise_probe("manifests", "--crds-only", check=True).stdout
+        cluster.kubectl.run("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=ours)
 
-        cluster.daemons.result_of = lambda _pod, _probe: ("Failed", "no")
+        cluster.daemons.result_of = failing
         await until_obeyed(cluster, ours=True)
         await cluster.answered()
-        await cluster.shown("pod-0", "False")
+        await cluster.shown("False")
         # Not by a watch: one that was opened during the change keeps the status that the old definition pruned.
-        path = marker_path("marker", cluster.namespace)
+        status: Json = {}
 
         async def counts() -> bool:
-            return bool((await cluster.api.get(path))["status"].get("failed") == 1)
+            nonlocal status
+            status = (await cluster.api.get(marker_path("marker", cluster.namespace)))["status"]
+            return status.get("failed") == 1
 
-        await until("the marker counts", counts, seconds=CHECK_SECONDS + PATIENCE_SECONDS)
-        marker = await cluster.api.get(path)
-        assert {each["type"] for each in marker["status"]["conditions"]} >= {"Synced", "Degraded"}
+        await until("the status counts", counts, seconds=CHECK_SECONDS + PATIENCE_SECONDS)
+        types = {condition["type"] for condition in status["conditions"]}
+        assert types >= {"Synced", "Degraded"}
 
-        theirs = {"apiVersion": "v1", "kind": "List", "items": kruise_crds()}
-        cluster.kubectl.run("replace", "-f", "-", stdin=json.dumps(theirs))
+        theirs = json.dumps(typed("List", items=kruise_crds()))
+        cluster.kubectl.run("replace", "-f", "-", stdin=theirs)
         await until_obeyed(cluster, ours=False)
-        cluster.daemons.result_of = lambda _pod, _probe: ("Succeeded", "fine")
+        cluster.daemons.result_of = healthy
         await cluster.answered()
-        await cluster.shown("pod-0", "True")
+        await cluster.shown("True")
         await cluster.hollow.remove_marker()
         await cluster.api.markers.until_gone("marker", cluster.namespace)
-    pod = cluster.api.pods.newest("pod-0", cluster.namespace)
-    assert pod is not None
+    pod = cluster.api.pods.current("pod-0", cluster.namespace)
     assert labels(pod) == {"app": "web"}
 
 
 async def until_obeyed(cluster: Cluster, *, ours: bool) -> None:
     """A changed definition is obeyed some moments after it was written; ours refuses what Kruise's takes."""
     path = marker_path("", cluster.namespace).rstrip("/") + "?dryRun=All"
-    body = {**await cluster.marker(), "metadata": {"name": "trial"}, "status": None}
-    body["spec"] = {**body["spec"], "probes": [probe(podConditionType="Ready")]}
+    body = marker_object(probe(podConditionType="Ready"), name="trial")
 
     async def is_obeyed() -> bool:
         try:
@@ -237,33 +225,21 @@ async def until_obeyed(cluster: Cluster, *, ours: bool) -> None:
     await until("the definition is obeyed", is_obeyed)
 
 
-class Probed(NamedTuple):
-    """A process behind a real CRI, and the file that tells of each tick."""
+class Ticks(NamedTuple):
+    """A file to which a probe adds a line in each period."""
 
-    uid: str
-    ticks: Path
+    file: Path
 
-    async def more_ticks(self, count: int) -> None:
+    async def more(self, count: int) -> None:
         wanted = self.seen() + count
 
         async def have_come() -> bool:
             return self.seen() >= wanted
 
-        await until("ticks come", have_come)
+        await until(f"{count} more ticks", have_come)
 
     def seen(self) -> int:
-        return len(self.ticks.read_text().splitlines()) if self.ticks.exists() else 0
-
-
-def as_kruises_manager_writes(probed: Probed, namespace: str, **more: Any) -> Json:
-    command = ["sh", "-c", f"echo >> {probed.ticks}; echo fine"]
-    asked = {
-        "name": "m#idle",
-        "containerName": "main",
-        "probe": {"exec": {"command": command}, "periodSeconds": 1, **more},
-    }
-    entry = {"name": "p", "namespace": namespace, "uid": probed.uid, "IP": "127.0.0.1"}
-    return {"podProbes": [{**entry, "probes": [asked]}]}
+        return len(self.file.read_text().splitlines()) if self.file.exists() else 0
 
 
 @pytest.fixture
@@ -278,11 +254,22 @@ async def test_our_daemon_beside_kruises_manager_and_over_its_crds(
     """What is pruned of its results is no reason to write them again, nor to forget them when it restarts."""
     sandbox = runtime.sandbox(pod="p", namespace=cluster.namespace)
     runtime.start(["sleep", "1000"], sandbox=sandbox)
-    probed = Probed(sandbox.uid, cluster.folder / "ticks")
-    await cluster.api.create(
-        node_pod_probe_path("").rstrip("/"),
-        node_pod_probe(NODE, spec=as_kruises_manager_writes(probed, cluster.namespace)),
+    ticks = Ticks(cluster.folder / "ticks")
+    command = ["sh", "-c", f"echo >> {ticks.file}; echo fine"]
+    probe_as_kruises_manager_writes_it = {
+        "name": "m#idle",
+        "containerName": "main",
+        "probe": {"exec": {"command": command}, "periodSeconds": 1},
+    }
+    entry = spec_entry(
+        "p",
+        sandbox.uid,
+        [probe_as_kruises_manager_writes_it],
+        namespace=cluster.namespace,
+        ip="127.0.0.1",
     )
+    path = node_pod_probe_path("").rstrip("/")
+    await cluster.api.create(path, node_pod_probe_object(NODE, [entry]))
     flags = (f"--node-name={NODE}", f"--cri-endpoint={runtime.endpoint}")
     kubeconfig = cluster.plane.kubeconfig
     async with running("daemon", kubeconfig, cluster.folder, *flags):
@@ -290,16 +277,14 @@ async def test_our_daemon_beside_kruises_manager_and_over_its_crds(
         (state,) = report["status"]["podProbeStatuses"][0]["probeStates"]
         assert (state["name"], state["state"], state["message"]) == ("m#idle", "Succeeded", "fine")
         assert not {"containerID", "probeHash"} & state.keys(), "Kruise's definition prunes them"
-        await probed.more_ticks(3)
+        await ticks.more(3)
         assert await cluster.report() == report
     async with running("daemon", kubeconfig, cluster.folder, *flags):
-        await probed.more_ticks(3)
+        await ticks.more(3)
         after = await cluster.report()
         (again,) = after["status"]["podProbeStatuses"][0]["probeStates"]
-        assert (again["state"], again["lastTransitionTime"]) == (
-            "Succeeded",
-            state["lastTransitionTime"],
-        )
+        assert again["state"] == "Succeeded"
+        assert again["lastTransitionTime"] == state["lastTransitionTime"]
 
 
 async def test_without_a_manager_markers_and_namespaces_end_as_the_guide_says(
@@ -310,22 +295,21 @@ async def test_without_a_manager_markers_and_namespaces_end_as_the_guide_says(
     await cluster.hollow.add_marker()
     async with cluster.manager():
         await cluster.asked()
-        await cluster.shown("pod-0", "True")
-    finalizers = (await cluster.marker())["metadata"]["finalizers"]
-    assert finalizers == [MARKER_FINALIZER]
+        await cluster.shown("True")
+    marker = await cluster.marker()
+    assert marker["metadata"]["finalizers"] == [MARKER_FINALIZER]
     await cluster.hollow.remove_pod("pod-0")
     cluster.kubectl.run("delete", "namespace", cluster.namespace, "--wait=false")
 
     async def is_deleted_and_stays() -> bool:
         namespace = cluster.kubectl.get("namespace", cluster.namespace)
-        conditions = namespace["status"].get("conditions", ())
-        return any(
-            each["type"] == "NamespaceFinalizersRemaining" and each["status"] == "True"
-            for each in conditions
-        )
+        return status_of(namespace, "NamespaceFinalizersRemaining") == "True"
 
     await until("the namespace waits", is_deleted_and_stays)
-    _clear_finalizers(cluster)
+    (guide,) = [block for block in blocks("sh") if "finalizers" in block.text]
+    assert guide.heading == "Uninstall"
+    ran = await run(guide.text, kubeconfig=cluster.plane.kubeconfig, folder=cluster.folder)
+    assert ran.code == 0, ran.err
 
     await cluster.api.markers.until_gone("marker", cluster.namespace)
     gone = ("--for=delete", f"namespace/{cluster.namespace}", "--timeout=120s")

@@ -73,8 +73,8 @@ def assert_no_drift(kubectl: Kubectl, apply: Callable[[str], str], text: str) ->
 
 
 def probe_of(kubectl: Kubectl) -> Json:
-    handler: Json = observed(kubectl)["spec"]["probes"][0]["probe"]
-    return handler
+    found: Json = observed(kubectl)["spec"]["probes"][0]["probe"]
+    return found
 
 
 @cases("command", server_side=KUBECTL_SERVER, client_side=KUBECTL_CLIENT)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from support.cases import cases
 from support.kubectl import Kubectl, KubectlError
-from support.wire import Json
+from support.wire import Json, typed
 
 from kruise_probe.cli.flag_types import LISTEN_ADDRESS
 from kruise_probe.cli.gates import SERVERLESS, parse_gates
@@ -28,13 +28,19 @@ RELEASE_LABELS = ("app.kubernetes.io/instance", "app.kubernetes.io/managed-by", 
 
 
 def by_identity(documents: list[Json]) -> dict[Identity, Json]:
-    found = {(each["kind"], each["metadata"]["name"]): each for each in documents}
+    found = {(document["kind"], document["metadata"]["name"]): document for document in documents}
     assert len(found) == len(documents)
     return found
 
 
 def parsed(text: str) -> list[Json]:
-    return [each for each in yaml.safe_load_all(text) if each]
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def config(name: str) -> Json:
+    """The object of a file below config."""
+    found: Json = yaml.safe_load((CHECKOUT / "config" / name).read_text())
+    return found
 
 
 def helm(*arguments: str) -> str:
@@ -45,13 +51,13 @@ def helm(*arguments: str) -> str:
 
 
 def template(*values: str, version: str = NEWEST, namespace: str = "kruise-system") -> list[Json]:
-    settings = [word for each in values for word in ("--set", each)]
-    flags = ["--kube-version", version, "--skip-tests"]
-    documents = parsed(helm("template", "r", str(CHART), "-n", namespace, *flags, *settings))
-    for each in documents:
-        if each["kind"] != "CustomResourceDefinition":
+    settings = [f"--set={value}" for value in values]
+    flags = ["--namespace", namespace, "--kube-version", version, "--skip-tests"]
+    documents = parsed(helm("template", "r", str(CHART), *flags, *settings))
+    for document in documents:
+        if document["kind"] != "CustomResourceDefinition":
             for name in RELEASE_LABELS:
-                del each["metadata"]["labels"][name]
+                del document["metadata"]["labels"][name]
     return documents
 
 
@@ -63,12 +69,12 @@ def built(
     **more: str,
 ) -> list[Json]:
     """What a kustomization of a user's own makes of bases below config."""
-    config = os.path.relpath(CHECKOUT / "config", folder)
+    place = os.path.relpath(CHECKOUT / "config", folder)
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": [f"{config}/{each}" for each in bases],
-        "components": [f"{config}/{each}" for each in components],
+        "resources": [f"{place}/{base}" for base in bases],
+        "components": [f"{place}/{component}" for component in components],
         **more,
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
@@ -154,9 +160,10 @@ def test_monitors_follow_metrics_secure(admin: Kubectl, secure: bool) -> None:
     assert ("authorization" in of_daemon) is secure
     # A probe's series have its namespace, pod and container; so have the operator's own labels, of the daemon's pod.
     assert (of_daemon["port"], of_daemon["honorLabels"]) == ("metrics", True)
-    monitors = parsed((CHECKOUT / "config/prometheus/monitor.yaml").read_text())
-    for each in monitors if secure else ():
-        assert rendered[each["kind"], each["metadata"]["name"]] == each
+    if secure:
+        monitors = parsed((CHECKOUT / "config/prometheus/monitor.yaml").read_text())
+        for identity, monitor in by_identity(monitors).items():
+            assert rendered[identity] == monitor
 
 
 @pytest.mark.parametrize(
@@ -171,18 +178,23 @@ def test_monitors_follow_metrics_secure(admin: Kubectl, secure: bool) -> None:
     ],
 )
 def test_the_chart_reads_gates_as_the_manager_does(admin: Kubectl, gates: str) -> None:
-    settings = [f"featureGates.{each}" for each in gates.split(",")]
-    kinds = {each["kind"] for each in template("webhook.enabled=true", *settings)}
+    settings = [f"featureGates.{gate}" for gate in gates.split(",")]
+    rendered = template("webhook.enabled=true", *settings)
 
-    assert ("MutatingWebhookConfiguration" in kinds) == SERVERLESS.enabled(parse_gates(gates))
+    has_webhook = "MutatingWebhookConfiguration" in kinds_of(rendered)
+    assert has_webhook == SERVERLESS.enabled(parse_gates(gates))
+
+
+def kinds_of(documents: list[Json]) -> set[str]:
+    return {document["kind"] for document in documents}
 
 
 @pytest.mark.parametrize("node_ip", ["10.0.0.1", "fd00::5"])
 def test_the_daemon_listens_on_its_node_of_either_family(admin: Kubectl, node_ip: str) -> None:
     rendered = by_identity(template("daemon.listenOnNode=true"))
     pod = rendered["DaemonSet", "kruise-probe-daemon"]["spec"]["template"]["spec"]
-    (said,) = [each for each in pod["containers"][0]["args"] if each.startswith("--addr=")]
-    _, _, address = said.replace("$(NODE_IP)", node_ip).partition("=")
+    (flag,) = [text for text in pod["containers"][0]["args"] if text.startswith("--addr=")]
+    address = flag.removeprefix("--addr=").replace("$(NODE_IP)", node_ip)
 
     assert LISTEN_ADDRESS.convert(address, None, None) == (node_ip, 10221)
 
@@ -192,13 +204,17 @@ def test_the_chart_is_one_that_others_depend_on(
     admin: Kubectl, tmp_path: Path, enabled: bool
 ) -> None:
     """What their condition reads, helm hands down, beside what is global."""
-    own = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    needed = {each: own[each] for each in ("name", "version")}
+    own = config("chart/Chart.yaml")
+    dependency = {
+        "name": own["name"],
+        "version": own["version"],
+        "condition": "kruise-probe.enabled",
+    }
     above = {
         "apiVersion": "v2",
         "name": "above",
         "version": "0.1.0",
-        "dependencies": [{**needed, "condition": "kruise-probe.enabled"}],
+        "dependencies": [dependency],
     }
     (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(above))
     values = {"global": {"imageRegistry": "example.com"}, "kruise-probe": {"enabled": enabled}}
@@ -213,7 +229,7 @@ def test_the_chart_says_what_an_old_cluster_lacks(admin: Kubectl) -> None:
         template(version="1.29.0")
     with pytest.raises(AssertionError, match=r"requires Kubernetes 1\.36"):
         template("ownNodeReads.enabled=true", version="1.35.9")
-    kinds = {each["kind"] for each in template("admissionPolicy.enabled=false", version="1.29.0")}
+    kinds = kinds_of(template("admissionPolicy.enabled=false", version="1.29.0"))
     assert not any(kind.startswith("ValidatingAdmissionPolicy") for kind in kinds)
 
 
@@ -253,18 +269,16 @@ def test_a_real_api_server_takes_all_of_it(
 ) -> None:
     admin.install_crds()
     documents = [
-        each
-        for each in WAYS[way](admin, namespace, tmp_path)
-        if not each["apiVersion"].startswith(NEEDS_MORE)
+        document
+        for document in WAYS[way](admin, namespace, tmp_path)
+        if not document["apiVersion"].startswith(NEEDS_MORE)
     ]
 
-    said = admin.run(
-        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict",
-        "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}),
-    )  # fmt: skip
+    flags = ("--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
+    said = admin.run("apply", *flags, "-f", "-", stdin=json.dumps(typed("List", items=documents)))
 
-    items = [item for each in documents for item in each.get("items", (each,))]
-    assert len(said.splitlines()) == len(items)
+    items = sum(len(document.get("items", (document,))) for document in documents)
+    assert len(said.splitlines()) == items
 
 
 @pytest.mark.parametrize(
@@ -300,10 +314,9 @@ def test_alerts_and_dashboard_come_with_chart_and_kustomize(admin: Kubectl, tmp_
     chart = by_identity(template(*values, "dashboard.enabled=true"))
     kustomize = by_identity(built(admin, tmp_path, ["prometheus"]))
 
-    written = yaml.safe_load((CHECKOUT / "config/prometheus/alerts.yaml").read_text())
-    assert kustomize[alerts] == written
+    assert kustomize[alerts] == config("prometheus/alerts.yaml")
     assert chart[alerts]["metadata"]["labels"].pop("release") == "operator"
-    assert chart[alerts] == written
+    assert chart[alerts] == kustomize[alerts]
     assert chart[dashboard] == kustomize[dashboard]
     assert chart[dashboard]["metadata"]["labels"] == {"grafana_dashboard": "1"}
 
@@ -319,7 +332,7 @@ def test_the_managers_pod_is_restricted_and_the_daemons_is_not(
     def run(workload: Json) -> None:
         template = workload["spec"]["template"]
         metadata = {"name": "p", "namespace": namespace, **template["metadata"]}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        pod = typed("Pod", metadata=metadata, spec=template["spec"])
         admin.run("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
 
     run(manager(install))

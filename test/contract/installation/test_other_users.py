@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
+from contract.contract_api import named
 from support import hollow
 from support.hollow import marker_object
 from support.kubectl import Kubectl
@@ -16,13 +17,15 @@ from support.shell import kruise_probe
 from support.wire import Json, typed
 
 MARKER = marker_object(hollow.probe("idle", containerName="server"), name="game", app="game")
-POD: Json = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "game-0", "labels": {"app": "game"}},
-    # No node: the scheduler leaves a pod with a gate alone.
-    "spec": {"schedulingGates": [{"name": "example.com/never"}], "containers": [{"name": "server", "image": "x"}]},
-}  # fmt: skip
+POD = typed(
+    "Pod",
+    metadata={"name": "game-0", "labels": {"app": "game"}},
+    spec={
+        # No node: the scheduler leaves a pod with a gate alone.
+        "schedulingGates": [{"name": "example.com/never"}],
+        "containers": [{"name": "server", "image": "x"}],
+    },
+)
 
 
 class Stage(NamedTuple):
@@ -43,14 +46,15 @@ def stage(admin: Kubectl) -> Iterator[Stage]:
     admin.install_crds()
     with admin.new_namespace() as kubectl:
         group = f"viewers-of-{kubectl.namespace}"
-        accounts = (typed("ServiceAccount", metadata={"name": n}) for n in ("default", "viewer"))
+        accounts = [named("ServiceAccount", name) for name in ("default", "viewer")]
         (role,) = block("status.md", "Permissions").documents
         role["metadata"]["name"] = group
         with admin.applied(role):
             kubectl.apply(*accounts, MARKER, POD)
             viewers = (f"--group={group}", f"--serviceaccount={kubectl.namespace}:viewer")
             admin.run("create", "clusterrolebinding", group, f"--clusterrole={group}", *viewers)
-            yield Stage(kubectl, kubectl.run("create", "token", "viewer").strip(), group)
+            token = kubectl.run("create", "token", "viewer").strip()
+            yield Stage(kubectl, token, group)
             admin.run("delete", "clusterrolebinding", group)
 
 
@@ -59,15 +63,12 @@ def kubeconfig(stage: Stage, tmp_path: Path) -> Path:
     """The context `admin` is current; `viewer` has the token, and the namespace of the marker."""
     shown = stage.admin.run("config", "view", "--raw", "--flatten", "--minify", "-o", "json")
     config = json.loads(shown)
-    (cluster,), (user,) = config["clusters"], config["users"]
-    config["clusters"] = [{**cluster, "name": "real"}]
-    config["users"] = [
-        {**user, "name": "admin"},
-        {"name": "viewer", "user": {"token": stage.token}},
-    ]
-    viewer = {"cluster": "real", "user": "viewer", "namespace": stage.namespace}
+    (context,) = config["contexts"]
+    admin = context["context"]
+    viewer = {"cluster": admin["cluster"], "user": "viewer", "namespace": stage.namespace}
+    config["users"].append({"name": "viewer", "user": {"token": stage.token}})
     config["contexts"] = [
-        {"name": "admin", "context": {"cluster": "real", "user": "admin"}},
+        {"name": "admin", "context": {"cluster": admin["cluster"], "user": admin["user"]}},
         {"name": "viewer", "context": viewer},
     ]
     config["current-context"] = "admin"
@@ -82,22 +83,23 @@ def run(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def assert_both_read(kubeconfig: Path, *options: str) -> None:
-    status = run(kubeconfig, "status", "game", "-o", "json", *options)
-    explained = run(kubeconfig, "explain", "game-0", "-o", "json", *options)
+    def shown(*arguments: str) -> Json:
+        done = run(kubeconfig, *arguments, "-o", "json", *options)
+        assert done.stdout, done.stderr
+        found: Json = json.loads(done.stdout)
+        return found
 
-    assert status.stdout, status.stderr
-    (marker,) = json.loads(status.stdout)["markers"]
+    status = shown("status", "game")
+    (marker,) = status["markers"]
     assert marker["name"] == "game"
-    assert json.loads(status.stdout)["notes"] == []
-    assert explained.stdout, explained.stderr
-    (matching,) = json.loads(explained.stdout)["matching"]
+    assert status["notes"] == []
+    (matching,) = shown("explain", "game-0")["matching"]
     assert matching["marker"] == "game"
 
 
 def assert_both_fail(kubeconfig: Path, *options: str, text: str) -> None:
     for command in (("status", "game"), ("explain", "game-0")):
         done = run(kubeconfig, *command, *options)
-
         assert (done.returncode, done.stdout) == (1, ""), done
         assert text in done.stderr
 
@@ -109,17 +111,16 @@ def test_a_context_chooses_user_and_namespace(kubeconfig: Path) -> None:
 def test_a_user_replaces_that_of_the_context(stage: Stage, kubeconfig: Path) -> None:
     """The viewer may not impersonate: so its token was used, not the certificate of the context."""
     options = ("--user", "viewer", "-n", stage.namespace)
+    refused = f'{stage.namespace}:viewer" cannot impersonate'
 
     assert_both_read(kubeconfig, *options)
-    assert_both_fail(
-        kubeconfig, *options, "--as", "jane", text=f'{stage.namespace}:viewer" cannot impersonate'
-    )
+    assert_both_fail(kubeconfig, *options, "--as", "jane", text=refused)
 
 
 def test_an_impersonated_group_gives_its_permissions(stage: Stage, kubeconfig: Path) -> None:
-    assert_both_read(
-        kubeconfig, "-n", stage.namespace, "--as", "jane", "--as-group", stage.group
-    )  # fmt: skip
+    options = ("--as", "jane", "--as-group", stage.group)
+
+    assert_both_read(kubeconfig, "-n", stage.namespace, *options)
 
 
 def test_an_impersonated_user_without_permission_is_named(stage: Stage, kubeconfig: Path) -> None:

@@ -4,15 +4,25 @@ impersonate a daemon or a manager that is also a cluster administrator.
 
 import asyncio
 import json
-import uuid
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
-from contract.contract_api import MERGE, Api, ApiResponse, node_pod_probe, target_of
+from contract.contract_api import (
+    JSON,
+    MERGE,
+    NODE_POD_PROBES,
+    Api,
+    ApiResponse,
+    named,
+    node_pod_probe,
+    target_of,
+)
 from support import programs
 from support.kubectl import Kubectl
 from support.real_node import apart
@@ -23,10 +33,11 @@ from kruise_probe.api.names import LEADER_ELECTION_ID, LEADER_LEASE_NODE, daemon
 from kruise_probe.manifests import objects_in
 from kruise_probe.manifests.install import DAEMON
 
-NODE, OTHER = "zz-own", "zz-other"
+NODE = "zz-own"
+OTHER = "zz-other"
 CLAIM = "authentication.kubernetes.io/node-name"
 PATHS = {
-    "nodepodprobes": "/apis/apps.kruise.io/v1alpha1/nodepodprobes",
+    "nodepodprobes": NODE_POD_PROBES,
     "leases": "/apis/coordination.k8s.io/v1/namespaces/{0}/leases",
     "events": "/api/v1/namespaces/{0}/events",
     "roles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
@@ -54,12 +65,18 @@ def row_of(id: str, fields: Json) -> Row:
     """A row of test/data/own-node.yaml."""
     (method,) = fields.keys() & {"POST", "PATCH", "DELETE"}
     collection, _, rest = fields[method].partition("/")
-    path = f"{PATHS.get(collection, collection)}/{rest}".rstrip("/")
     extra = [(CLAIM, node) for node in fields.get("nodes", [NODE])]
     if "extra" in fields:
         extra = list(fields["extra"].items())
-    user = fields.get("user", "system:serviceaccount:{0}:" + DAEMON)
-    return Row(id, method, path, fields.get("body"), fields.get("refused", ""), extra, user)
+    return Row(
+        id,
+        method,
+        path=f"{PATHS.get(collection, collection)}/{rest}".rstrip("/"),
+        body=fields.get("body"),
+        refused=fields.get("refused", ""),
+        extra=extra,
+        user=fields.get("user", "system:serviceaccount:{0}:" + DAEMON),
+    )
 
 
 TABLE = load_table(Path(__file__).parents[2] / "data" / "own-node.yaml", {})
@@ -67,22 +84,25 @@ ROWS = [row_of(id, fields) for id, fields in TABLE["requests"].items()]
 
 
 def lease(name: str) -> Json:
-    return {"metadata": {"name": name}, "spec": {}}
+    return {**named("Lease", name), "spec": {}}
 
 
-def event(name: str, source: Json | None) -> Json:
-    given = {} if source is None else {"source": source}
+def event(name: str, **more: Json) -> Json:
     involved = {"kind": "Pod", "name": "p", "namespace": "{0}"}
-    return {"metadata": {"name": name}, "involvedObject": involved, "reason": "R", **given}
+    return {**named("Event", name), "involvedObject": involved, "reason": "R", **more}
 
 
-SOURCES: dict[str, Json | None] = {
-    "own": {"component": "a", "host": NODE},
-    "other": {"component": "a", "host": OTHER},
-    "without-source": None,
-    "without-host": {"component": "a"},
-}
-SPECIAL = daemon_lease_name(LEADER_LEASE_NODE)
+OBJECTS = [
+    lease(daemon_lease_name(NODE)),
+    lease(daemon_lease_name(OTHER)),
+    lease(daemon_lease_name(LEADER_LEASE_NODE)),
+    lease(LEADER_ELECTION_ID),
+    event("own", source={"component": "a", "host": NODE}),
+    event("other", source={"component": "a", "host": OTHER}),
+    event("without-source"),
+    event("without-host", source={"component": "a"}),
+]
+"""In the test's namespace, before the requests."""
 
 
 def in_namespace(body: Any, namespace: str) -> Any:
@@ -92,20 +112,15 @@ def in_namespace(body: Any, namespace: str) -> Any:
 @contextmanager
 def installed(admin: Kubectl, namespace: str) -> Iterator[None]:
     """The policies for daemons and manager of the namespace, beside a real installation, and objects to change."""
-    cluster_wide = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
-        *(node_pod_probe(name) for name in (NODE, OTHER)),
+    admin.install_crds()
+    with admin.applied(
+        named("Namespace", namespace),
+        node_pod_probe(NODE),
+        node_pod_probe(OTHER),
         *apart(objects_in("own_node_policy", namespace), namespace),
         *apart(objects_in("own_node_reads", namespace), namespace),
-    ]
-    leases = (daemon_lease_name(NODE), daemon_lease_name(OTHER), SPECIAL, LEADER_ELECTION_ID)
-    objects = [
-        *({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease(name)} for name in leases),
-        *({"apiVersion": "v1", "kind": "Event", **event(*each)} for each in SOURCES.items()),
-    ]  # fmt: skip
-    admin.install_crds()
-    with admin.applied(*cluster_wide):
-        Kubectl(admin.kubeconfig, namespace=namespace).apply(*in_namespace(objects, namespace))
+    ):
+        Kubectl(admin.kubeconfig, namespace=namespace).apply(*in_namespace(OBJECTS, namespace))
         yield
 
 
@@ -120,7 +135,7 @@ async def send(api: Api, row: Row, namespace: str) -> ApiResponse:
         row.method,
         row.path.format(namespace),
         row.body and in_namespace(row.body, namespace),
-        content_type=MERGE if row.method == "PATCH" else "application/json",
+        content_type=MERGE if row.method == "PATCH" else JSON,
         dryRun="All",
     )
 
@@ -128,7 +143,7 @@ async def send(api: Api, row: Row, namespace: str) -> ApiResponse:
 @pytest.fixture(scope="session")
 def answers(admin: Kubectl) -> dict[str, ApiResponse]:
     """What the server answers to each row, by the row's id."""
-    namespace = f"contract-{uuid.uuid4().hex[:8]}"
+    namespace = f"contract-{secrets.token_hex(4)}"
     refused = [row for row in ROWS if row.id in ("update-other-node", "role-of-another-name")]
 
     async def ask() -> dict[str, ApiResponse]:
@@ -145,7 +160,7 @@ def answers(admin: Kubectl) -> dict[str, ApiResponse]:
         return asyncio.run(ask())
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in ROWS])
+@pytest.mark.parametrize("row", ROWS, ids=attrgetter("id"))
 def test_each_clause_decides(answers: dict[str, ApiResponse], row: Row) -> None:
     answer = answers[row.id]
 

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +9,12 @@ from typing import NamedTuple
 
 import pytest
 import yaml
-from contract.account import TokenClient
-from contract.contract_api import node_pod_probe
+from contract.account import TokenClient, bound_to, wait_until
+from contract.contract_api import NODE_POD_PROBES, named, node_pod_probe
 from support.control_plane import ControlPlane
 from support.kubectl import Kubectl, KubectlError
 from support.pages import block
+from support.real_node import token_of
 from support.wire import Json, typed
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
@@ -23,17 +23,14 @@ from kruise_probe.manifests.install import DAEMON
 
 pytestmark = pytest.mark.timeout(600)  # the first brings the control plane up
 PORT = int(os.environ.get("KRUISE_PROBE_READS_PORT", "25343"))
-SECOND_PORT = PORT + 20
 START_SECONDS = 300
-NODE_POD_PROBES = "/apis/apps.kruise.io/v1alpha1/nodepodprobes"
-NOWHERE = {
-    "apiVersion": "v1",
-    "kind": "Config",
-    "clusters": [{"name": "nowhere", "cluster": {"server": "https://127.0.0.1:1"}}],
-    "users": [{"name": "nowhere", "user": {}}],
-    "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nowhere"}}],
-    "current-context": "nowhere",
-}
+NOWHERE = typed(
+    "Config",
+    clusters=[{"name": "nowhere", "cluster": {"server": "https://127.0.0.1:1"}}],
+    users=[{"name": "nowhere", "user": {}}],
+    contexts=[{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nowhere"}}],
+    **{"current-context": "nowhere"},
+)
 
 
 class Cluster(NamedTuple):
@@ -50,54 +47,51 @@ def guarded_api_server(plane: ControlPlane, folder: Path) -> Iterator[Kubectl]:
     nowhere.write_text(yaml.safe_dump(NOWHERE))
     config = yaml.safe_load(block("security.md", "The daemon").text)
     config["authorizers"][0]["webhook"]["connectionInfo"]["kubeConfigFile"] = str(nowhere)
-    (folder / "authorization.yaml").write_text(yaml.safe_dump(config))
-    by_file = ("--authorization-config", str(folder / "authorization.yaml"))
-    replaced = {"--authorization-mode": by_file}
-    with second_api_server(plane, folder, SECOND_PORT, replaced) as kubeconfig:
-        admin = Kubectl(str(kubeconfig))
-        until_ready(admin)
-        yield admin
-
-
-@contextmanager
-def second_api_server(
-    plane: ControlPlane, folder: Path, port: int, replaced: Mapping[str, tuple[str, str]]
-) -> Iterator[Path]:
-    """Another API server on the same etcd; yields its kubeconfig, before it is ready.
-
-    `replaced` has the flags that differ from those of the first one, each with its new name and value.
-    """
-    given = Path(f"/proc/{plane.pid('kube-apiserver')}/cmdline").read_text().split("\0")[:-1]
-    replaced = {**replaced, "--secure-port": ("--secure-port", str(port))}
-    command, values = list[str](), iter(given)
-    for each in values:
-        if each in replaced:
-            next(values)
-            command += replaced[each]
-        else:
-            command.append(each)
+    authorization = folder / "authorization.yaml"
+    authorization.write_text(yaml.safe_dump(config))
+    port = str(PORT + 20)
+    replaced = {
+        "--authorization-mode": ("--authorization-config", str(authorization)),
+        "--secure-port": ("--secure-port", port),
+    }
     kubeconfig = yaml.safe_load(plane.kubeconfig.read_text())
     kubeconfig["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
-    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig))
     with (
         (folder / "log").open("w") as log,
-        subprocess.Popen(command, stdout=log, stderr=log) as server,
+        subprocess.Popen(command_of(plane, replaced), stdout=log, stderr=log) as server,
     ):
         try:
-            yield folder / "kubeconfig"
+            admin = Kubectl(str(path))
+            wait_until(
+                "the second API server is ready", lambda: is_ready(admin), seconds=START_SECONDS
+            )
+            yield admin
         finally:
             server.kill()
 
 
-def until_ready(admin: Kubectl) -> None:
-    give_up = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            admin.run("get", "--raw", "/readyz", timeout=10)
-        except (KubectlError, subprocess.TimeoutExpired):  # it listens before it answers
-            assert time.monotonic() < give_up, "the second API server does not become ready"
+def command_of(plane: ControlPlane, replaced: Mapping[str, tuple[str, str]]) -> list[str]:
+    """The command of the first API server, with these flags replaced by other flags and values."""
+    given = Path(f"/proc/{plane.pid('kube-apiserver')}/cmdline").read_text().split("\0")[:-1]
+    words = iter(given)
+    command: list[str] = []
+    for word in words:
+        if word in replaced:
+            next(words)
+            command += replaced[word]
         else:
-            return
+            command.append(word)
+    return command
+
+
+def is_ready(admin: Kubectl) -> bool:
+    try:
+        admin.run("get", "--raw", "/readyz", timeout=10)
+    except (KubectlError, subprocess.TimeoutExpired):  # it listens before it answers
+        return False
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -110,28 +104,30 @@ def cluster(real_minor_version: int, tmp_path_factory: pytest.TempPathFactory) -
     with plane.running():
         first = Kubectl(str(plane.kubeconfig))
         first.install_crds()
-        nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": n}} for n in NODES]
-        reports = [node_pod_probe(name) for name in NODES]
-        namespace = typed("Namespace", metadata={"name": SYSTEM_NAMESPACE})
-        first.apply(namespace, *objects_in("daemon_rbac", SYSTEM_NAMESPACE), *nodes, *reports)
-        bound = ("--bound-object-kind=Node", "--bound-object-name=own")
-        token = first.run("-n", SYSTEM_NAMESPACE, "create", "token", DAEMON, *bound)
+        first.apply(
+            named("Namespace", SYSTEM_NAMESPACE),
+            *objects_in("daemon_rbac", SYSTEM_NAMESPACE),
+            *(named("Node", name) for name in NODES),
+            *(node_pod_probe(name) for name in NODES),
+        )
+        token = token_of(first, DAEMON, SYSTEM_NAMESPACE, *bound_to("Node", "own"))
         with guarded_api_server(plane, tmp_path_factory.mktemp("second")) as second:
             yield Cluster(TokenClient(first, token), TokenClient(second, token))
 
 
 NODES = ("own", "other")
+WATCH = f"{NODE_POD_PROBES}?watch=1&timeoutSeconds=1"
 OWN = (
-    NODE_POD_PROBES + "/own",
-    NODE_POD_PROBES + "?fieldSelector=metadata.name%3Down",
-    NODE_POD_PROBES + "?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Down",
+    f"{NODE_POD_PROBES}/own",
+    f"{NODE_POD_PROBES}?fieldSelector=metadata.name%3Down",
+    f"{WATCH}&fieldSelector=metadata.name%3Down",
 )
 OTHERS = (
     NODE_POD_PROBES,
-    NODE_POD_PROBES + "/other",
-    NODE_POD_PROBES + "?fieldSelector=metadata.name%3Dother",
-    NODE_POD_PROBES + "?watch=1&timeoutSeconds=1",
-    NODE_POD_PROBES + "?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%21%3Down",
+    f"{NODE_POD_PROBES}/other",
+    f"{NODE_POD_PROBES}?fieldSelector=metadata.name%3Dother",
+    WATCH,
+    f"{WATCH}&fieldSelector=metadata.name%21%3Down",
 )
 
 

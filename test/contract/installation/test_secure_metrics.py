@@ -1,16 +1,17 @@
 """Metrics that need authorisation, with the roles that are installed, tokens of service accounts, and a real API server."""
 
-import uuid
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from contract.contract_api import named
 from support import programs
 from support.fake_runtime import ScriptedRuntime
 from support.kubectl import Kubectl
 from support.programs import Program
 from support.real_node import apart, kubeconfig_of, token_of
-from support.wire import Json, typed
+from support.wire import Json
 
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.times import format_micro_time, utc_now
@@ -22,31 +23,30 @@ PROMETHEUS = "prometheus"
 
 def held_lease(namespace: str) -> Json:
     """With it no manager of the namespace leads: a leader would delete the NodePodProbes of the tests beside it."""
-    return typed(
-        "Lease",
-        metadata={"name": LEADER_ELECTION_ID, "namespace": namespace},
-        spec={
-            "holderIdentity": "nobody",
-            "leaseDurationSeconds": 3600,
-            "renewTime": format_micro_time(utc_now()),
-        },
-    )
+    spec = {
+        "holderIdentity": "nobody",
+        "leaseDurationSeconds": 3600,
+        "renewTime": format_micro_time(utc_now()),
+    }
+    return {**named("Lease", LEADER_ELECTION_ID, namespace=namespace), "spec": spec}
 
 
 @pytest.fixture(scope="module")
 def namespace(admin: Kubectl) -> Iterator[str]:
-    unique = uuid.uuid4().hex[:8]
+    unique = secrets.token_hex(4)
     name = f"contract-{unique}"
-    roles = [
-        each
-        for file in ("manager_rbac", "daemon_rbac", "metrics_rbac")
-        for each in apart(objects_in(file, name), unique)
-    ]
     admin.install_crds()
-    with admin.applied(typed("Namespace", metadata={"name": name}), *roles, held_lease(name)):
+    with admin.applied(
+        named("Namespace", name),
+        *apart(objects_in("manager_rbac", name), unique),
+        *apart(objects_in("daemon_rbac", name), unique),
+        *apart(objects_in("metrics_rbac", name), unique),
+        held_lease(name),
+    ):
         admin.run("create", "serviceaccount", PROMETHEUS, "--namespace", name)
-        binding, account = f"{PROMETHEUS}-{unique}", f"--serviceaccount={name}:{PROMETHEUS}"
+        binding = f"{PROMETHEUS}-{unique}"
         reader = f"--clusterrole=kruise-probe-metrics-reader-{unique}"
+        account = f"--serviceaccount={name}:{PROMETHEUS}"
         admin.run("create", "clusterrolebinding", binding, reader, account)
         yield name
         admin.run("delete", "clusterrolebinding", binding)
@@ -87,7 +87,7 @@ async def test_a_token_ends_with_its_account(
     scraped: Program, admin: Kubectl, namespace: str
 ) -> None:
     """A new decision is made for each token, and none outlives its cache; a deleted account has none."""
-    name = f"gone-{uuid.uuid4().hex[:8]}"
+    name = f"gone-{secrets.token_hex(4)}"
     admin.run("create", "serviceaccount", name, "--namespace", namespace)
     token = token_of(admin, name, namespace)
     admin.run("delete", "serviceaccount", name, "--namespace", namespace)
