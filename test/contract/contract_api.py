@@ -6,7 +6,7 @@ import json
 import os
 import ssl
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -244,6 +244,10 @@ class Api:
             return (await self.get(path)).code == 404
 
         await until(f"{path} is gone", is_gone)
+
+
+Session = Callable[[Callable[[Api], Awaitable[None]]], None]
+"""Runs a coroutine function with a server."""
 
 
 def _texts(query: Json) -> dict[str, str]:

@@ -32,17 +32,11 @@ REST = ["sh", "-c", "while :; do sleep 1; done"]
 END = ["sh", "-c", "exit 3"]
 
 
-class RealPod(msgspec.Struct):
-    name: str
-    uid: str
-
-
 class Subject(msgspec.Struct):
     """A runtime, and a pod in it: its container `main` runs, its container `ended` has ended with 3."""
 
     runtime: GrpcRuntime
     pod_uid: str
-    namespace: str
 
     async def container_id(self, name: str = "main") -> str:
         listed = await self.runtime.list_containers()
@@ -69,19 +63,20 @@ async def run_locally(call: ExecCall, folder: Path) -> ExecResult:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-        outputs = [os.pread(each.fileno(), 1 << 24, 0) for each in (stdout, stderr)]
+        outputs = [os.pread(file.fileno(), 1 << 24, 0) for file in (stdout, stderr)]
     return ExecResult(code if code >= 0 else 128 - code, *outputs)
 
 
 @asynccontextmanager
 async def scripted_subject(folder: Path) -> AsyncIterator[Subject]:
     scripted = ScriptedRuntime(default_script=lambda call: run_locally(call, folder))
-    containers = [scripted.start("contract", name) for name in ("main", "ended")]
-    for each in containers:
-        each.created_at = each.started_at = utc_now()
-    scripted.stop(containers[1])
+    main = scripted.start("contract", "main")
+    ended = scripted.start("contract", "ended")
+    for container in (main, ended):
+        container.created_at = container.started_at = utc_now()
+    scripted.stop(ended)
     async with served(scripted) as endpoint, GrpcRuntime(endpoint) as runtime:
-        yield Subject(runtime, "contract", "default")
+        yield Subject(runtime, "contract")
 
 
 @pytest.fixture(params=["embedded", "scripted", "real"])
@@ -94,9 +89,9 @@ async def subject(
             yield scripted
         return
     if request.param == "real":
-        pod: RealPod = request.getfixturevalue("real_pod")
+        pod_uid: str = request.getfixturevalue("real_pod_uid")
         async with GrpcRuntime(os.environ[ENDPOINT_VARIABLE]) as runtime:
-            yield Subject(runtime, pod.uid, "default")
+            yield Subject(runtime, pod_uid)
         return
     # A folder of its own: the path of a socket is short.
     with tempfile.TemporaryDirectory(prefix="cri-") as folder:
@@ -107,11 +102,11 @@ async def subject(
             sandbox = embedded.sandbox(pod="contract")
             embedded.start(REST, sandbox=sandbox)
             embedded.start(END, sandbox=sandbox, name="ended")
-            yield Subject(runtime, sandbox.uid, "default")
+            yield Subject(runtime, sandbox.uid)
 
 
 @pytest.fixture(scope="session")
-def real_pod() -> Iterator[RealPod]:
+def real_pod_uid() -> Iterator[str]:
     kubeconfig = os.environ.get("KRUISE_PROBE_CONTRACT_KUBECONFIG") or os.environ.get("KUBECONFIG")
     if not (os.environ.get(ENDPOINT_VARIABLE) and kubeconfig):
         pytest.skip(f"no real container runtime: {ENDPOINT_VARIABLE} or the kubeconfig is not set")
@@ -123,31 +118,27 @@ def real_pod() -> Iterator[RealPod]:
             _ = pods.until(
                 "main runs and ended has ended", _is_as_wanted, timeout=3 * PATIENCE_SECONDS
             )
-            yield RealPod(name, pods.newest[name]["metadata"]["uid"])
+            yield pods.newest[name]["metadata"]["uid"]
     finally:
         kubectl.run("delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
 
 
 def _manifest(name: str) -> Object:
-    containers = [
-        {"name": name, "image": IMAGE, "imagePullPolicy": "Never", "command": command}
-        for name, command in (("main", REST), ("ended", END))
-    ]
-    return typed(
-        "Pod",
-        metadata={"name": name},
-        spec={
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0,
-            "containers": containers,
-        },
-    )
+    container = {"image": IMAGE, "imagePullPolicy": "Never"}
+    spec = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "containers": [
+            {**container, "name": "main", "command": REST},
+            {**container, "name": "ended", "command": END},
+        ],
+    }
+    return typed("Pod", metadata={"name": name}, spec=spec)
 
 
 def _is_as_wanted(pods: dict[str, Object]) -> bool:
-    states = {
-        status["name"]: next(iter(status["state"]))
-        for pod in pods.values()
-        for status in pod["status"].get("containerStatuses", [])
-    }
+    states = {}
+    for pod in pods.values():
+        for status in pod["status"].get("containerStatuses", []):
+            states[status["name"]] = next(iter(status["state"]))
     return states == {"main": "running", "ended": "terminated"}

@@ -33,7 +33,6 @@ class Subject(Protocol):
 
     runtime: GrpcRuntime
     pod_uid: str
-    namespace: str
 
     async def container_id(self, name: str = "main") -> str: ...
 
@@ -44,13 +43,17 @@ async def run(subject: Subject, *command: str, timeout: float = PATIENCE_SECONDS
 
 
 async def until_ended(subject: Subject) -> str:
+    """Returns the id of the container that has ended."""
     container_id = await subject.container_id("ended")
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            listed = await subject.runtime.list_containers()
-            if any(it.id == container_id and it.state is ContainerState.EXITED for it in listed):
-                return container_id
-            await asyncio.sleep(0.05)
+
+    async def has_ended() -> bool:
+        for container in await subject.runtime.list_containers():
+            if container.id == container_id:
+                return container.state is ContainerState.EXITED
+        return False
+
+    await until("the container has ended", has_ended)
+    return container_id
 
 
 async def until_gone(subject: Subject, file: str) -> None:
@@ -176,12 +179,12 @@ async def test_exec_in_a_container_that_has_ended(subject: Subject) -> None:
 
 
 async def test_execs_run_side_by_side(subject: Subject) -> None:
-    """Each of them ends only when all are there."""
+    """A command ends only when all four have begun."""
     meeting = "touch here-$$; until [ $(ls here-* | wc -l) -ge 4 ]; do sleep 0.1; done"
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(run(subject, "sh", "-c", meeting)) for _ in range(4)]
 
-    assert [task.result().exit_code for task in tasks] == [0] * 4
+    assert [task.result().exit_code for task in tasks] == [0, 0, 0, 0]
 
 
 async def test_cancelled_exec_ends_its_command(subject: Subject) -> None:

@@ -192,7 +192,7 @@ async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Clus
         async def counts() -> bool:
             nonlocal status
             status = (await cluster.api.get(marker_path("marker", cluster.namespace)))["status"]
-            return status.get("failed") == 1
+            return bool(status.get("failed") == 1)
 
         await until("the status counts", counts, seconds=CHECK_SECONDS + PATIENCE_SECONDS)
         types = {condition["type"] for condition in status["conditions"]}
@@ -256,18 +256,9 @@ async def test_our_daemon_beside_kruises_manager_and_over_its_crds(
     runtime.start(["sleep", "1000"], sandbox=sandbox)
     ticks = Ticks(cluster.folder / "ticks")
     command = ["sh", "-c", f"echo >> {ticks.file}; echo fine"]
-    probe_as_kruises_manager_writes_it = {
-        "name": "m#idle",
-        "containerName": "main",
-        "probe": {"exec": {"command": command}, "periodSeconds": 1},
-    }
-    entry = spec_entry(
-        "p",
-        sandbox.uid,
-        [probe_as_kruises_manager_writes_it],
-        namespace=cluster.namespace,
-        ip="127.0.0.1",
-    )
+    handler = {"exec": {"command": command}, "periodSeconds": 1}
+    probes = [{"name": "m#idle", "containerName": "main", "probe": handler}]
+    entry = spec_entry("p", sandbox.uid, probes, namespace=cluster.namespace, ip="127.0.0.1")
     path = node_pod_probe_path("").rstrip("/")
     await cluster.api.create(path, node_pod_probe_object(NODE, [entry]))
     flags = (f"--node-name={NODE}", f"--cri-endpoint={runtime.endpoint}")

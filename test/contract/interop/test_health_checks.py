@@ -31,26 +31,30 @@ def documented(kind: str) -> Json:
     raise AssertionError(f"works-with.md shows no {kind}")
 
 
-def marker(status: Json | None) -> Json:
-    wire: Json = {"metadata": {"name": "m", "generation": 2}, "spec": {}}
-    return wire if status is None else {**wire, "status": status}
+def marker(**more: Json) -> Json:
+    return {"metadata": {"name": "m", "generation": 2}, "spec": {}, **more}
 
 
 def ready(status: str, generation: int = 2) -> Json:
-    """The status of a marker whose condition Ready is about this generation."""
-    condition = {"type": "Ready", "status": status, "message": "m"}
+    """A marker whose condition Ready is about this generation."""
+    condition = {
+        "type": "Ready",
+        "status": status,
+        "message": "m",
+        "observedGeneration": generation,
+    }
     other = {"type": "Degraded", "status": "True", "observedGeneration": 2, "message": "d"}
-    return {"conditions": [other, {**condition, "observedGeneration": generation}]}
+    return marker(status={"conditions": [other, condition]})
 
 
-STATUSES = cases(
-    "status flux argo",
+MARKERS = cases(
+    "marker flux argo",
     true=(ready("True"), "current", "Healthy"),
     false=(ready("False"), "failed", "Degraded"),
     unknown=(ready("Unknown"), "inProgress", "Progressing"),
     of_an_older_generation=(ready("False", 1), "inProgress", "Progressing"),
-    no_condition_yet=({"matchedPods": 0}, "inProgress", "Progressing"),
-    no_status_yet=(None, "error", "Progressing"),
+    no_condition_yet=(marker(status={"matchedPods": 0}), "inProgress", "Progressing"),
+    no_status_yet=(marker(), "error", "Progressing"),
 )
 
 
@@ -69,40 +73,45 @@ def cel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-@STATUSES
-def test_flux_finds_the_state_of_a_marker(
-    cel: Path, status: Json | None, flux: str, argo: str
-) -> None:
+@MARKERS
+def test_flux_finds_the_state_of_a_marker(cel: Path, marker: Json, flux: str, argo: str) -> None:
     """Flux evaluates in this order, and waits while an expression cannot be evaluated."""
     (check,) = documented("Kustomization")["spec"]["healthCheckExprs"]
-    order = ("inProgress", "failed", "current")
-    asked = {"expressions": [check[name] for name in order], "object": marker(status)}
-    ran = subprocess.run([cel], input=json.dumps(asked), capture_output=True, text=True, check=True)
-    verdicts = dict(zip(order, json.loads(ran.stdout), strict=True))
-    found = next(name for name in order if verdicts[name] != "false")
-    assert ("error" if verdicts[found] == "error" else found) == flux
+    states = ("inProgress", "failed", "current")
+    request = {"expressions": [check[state] for state in states], "object": marker}
+    values = json.loads(output_of(str(cel), stdin=json.dumps(request)))
+    state, value = next(
+        (state, value) for state, value in zip(states, values, strict=True) if value != "false"
+    )
+    assert ("error" if value == "error" else state) == flux
 
 
-@STATUSES
+@MARKERS
 def test_argo_cd_finds_the_health_of_a_marker(
-    tmp_path: Path, status: Json | None, flux: str, argo: str
+    tmp_path: Path, marker: Json, flux: str, argo: str
 ) -> None:
     if not shutil.which("lua5.4"):
         pytest.skip("lua5.4 is not installed")
     script = tmp_path / "health.lua"
     health = documented("ConfigMap")["data"][HEALTH]
     script.write_text(
-        f"obj = {lua(marker(status))}\nlocal health = (function()\n{health}\nend)()\n"
+        f"obj = {lua(marker)}\nlocal health = (function()\n{health}\nend)()\n"
         "print(health.status, health.message)\n"
     )
-    ran = subprocess.run(["lua5.4", script], capture_output=True, text=True, check=True)
-    assert ran.stdout.split("\t")[0] == argo
+    assert output_of("lua5.4", str(script)).split("\t")[0] == argo
+
+
+def output_of(*command: str, stdin: str = "") -> str:
+    ran = subprocess.run(command, input=stdin, capture_output=True, text=True, check=True)
+    return ran.stdout
 
 
 def lua(value: object) -> str:
     """The value as a Lua constructor."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"[{json.dumps(key)}] = {lua(value[key])}" for key in value) + "}"
-    if isinstance(value, list):
-        return "{" + ", ".join(map(lua, value)) + "}"
-    return json.dumps(value)
+        parts = [f"[{json.dumps(key)}] = {lua(field)}" for key, field in value.items()]
+    elif isinstance(value, list):
+        parts = [lua(item) for item in value]
+    else:
+        return json.dumps(value)
+    return "{" + ", ".join(parts) + "}"

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,16 @@ import pytest_asyncio
 from support.hollow import marker_object
 from support.kruise_corpus import CORPUS, corpus, written
 from support.playground import ControlledPlayground
-from support.target import Target, condition, marker_path
+from support.target import Target, marker_path, status_of
 from support.wire import Json, typed
 
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.webhook.admission import AdmissionRequest, annotate_pod
 
 HERE = Path(__file__).parent
 BUILD_SECONDS = 600
-NAMESPACE = "default"
 pytestmark = [pytest.mark.timeout(BUILD_SECONDS), pytest.mark.asyncio(loop_scope="module")]
 """The first test here waits for the build."""
 
@@ -42,7 +43,11 @@ OURS_IN_A_REPORT = {
 }
 OURS_IN_A_MARKER = {
     "spec.probes[].probe.grpc.mode",
-    *(f"status.{each}" for each in ("succeeded", "failed", "unknown", "nodesBehind", "conditions")),
+    "status.succeeded",
+    "status.failed",
+    "status.unknown",
+    "status.nodesBehind",
+    "status.conditions",
 }
 """What our definitions add to Kruise's, all of it; `mode` is Kubernetes' own addition of a later version."""
 
@@ -57,13 +62,25 @@ class Go:
         return subprocess.run([self._program, "record"], capture_output=True, check=True).stdout
 
     def check(self, kind: str, objects: list[Any]) -> list[Json]:
-        lines = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in objects)
+        """What the program reads of each object; the list may not be empty."""
+        assert objects
+        lines = [json.dumps(wire, ensure_ascii=False) + "\n" for wire in objects]
         answer = subprocess.run(
-            [self._program, "check", kind], input=lines.encode(), capture_output=True, check=True
+            [self._program, "check", kind],
+            input="".join(lines).encode(),
+            capture_output=True,
+            check=True,
         )
         verdicts = [json.loads(line) for line in answer.stdout.splitlines()]
         assert len(verdicts) == len(objects)
         return verdicts
+
+    def read(self, kind: str, objects: list[Any]) -> list[Json]:
+        """The objects as the program has read them: it knows all of their fields."""
+        verdicts = self.check(kind, objects)
+        for verdict in verdicts:
+            assert (verdict["error"], verdict["extra"]) == ("", [])
+        return [verdict["object"] for verdict in verdicts]
 
 
 @pytest.fixture(scope="module")
@@ -79,23 +96,27 @@ def go(tmp_path_factory: pytest.TempPathFactory) -> Go:
 
 def names_of(extra: list[str]) -> set[str]:
     """The paths in `unknown field "a[0].b"`, without numbers."""
-    found = [re.fullmatch(r'unknown field "(.*)"', each) for each in extra]
-    assert all(found), extra
-    return {re.sub(r"\[\d+\]", "[]", each[1]) for each in found if each}
+    names = set()
+    for text in extra:
+        found = re.fullmatch(r'unknown field "(.*)"', text)
+        assert found, text
+        names.add(re.sub(r"\[\d+\]", "[]", found[1]))
+    return names
 
 
 def bare(value: Any, without: set[str], path: str = "") -> Any:
     """Without these fields, and without what Go leaves out or fills in: null, empty, zero."""
-    if isinstance(value, dict):
-        fields = {
-            key: bare(each, without, f"{path}.{key}".lstrip("."))
-            for key, each in value.items()
-            if f"{path}.{key}".lstrip(".") not in without
-        }
-        return {key: each for key, each in fields.items() if each not in (None, {}, [], 0, "")}
     if isinstance(value, list):
-        return [bare(each, without, f"{path}[]") for each in value]
-    return value
+        return [bare(item, without, f"{path}[]") for item in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {}
+    for key, field in value.items():
+        own_path = f"{path}.{key}".lstrip(".")
+        kept = None if own_path in without else bare(field, without, own_path)
+        if kept not in (None, {}, [], 0, ""):
+            fields[key] = kept
+    return fields
 
 
 def probe(name: str, handler: Json, **more: Any) -> Json:
@@ -103,26 +124,25 @@ def probe(name: str, handler: Json, **more: Any) -> Json:
         "name": name,
         "containerName": "main",
         "probe": {"periodSeconds": 1, **handler},
+        "podConditionType": f"game.kruise.io/{name}",
         **more,
     }
 
 
+OUTPUT = "printf 'ä <b> & \\\\ \\t'; echo; echo more; cat ok"
 PROBES = [
     probe(
         "idle",
-        {"exec": {"command": ["sh", "-c", "printf 'ä <b> & \\\\ \\t'; echo; echo more; cat ok"]}},
-        podConditionType=IDLE,
+        {"exec": {"command": ["sh", "-c", OUTPUT]}},
         markerPolicy=[
             {"state": "Succeeded", "labels": {"idle": "true"}, "annotations": {"cost": "-10"}},
             {"state": "Failed", "annotations": {"cost": "10"}},
         ],
     ),
-    probe("web", {"httpGet": {"port": "http"}, "timeoutSeconds": 1}, podConditionType=WEB),
-    probe("door", {"tcpSocket": {"port": 1}}, podConditionType="game.kruise.io/door"),
-    probe(
-        "rpc", {"grpc": {"port": 1, "mode": "TLS"}}, podConditionType="game.kruise.io/rpc"
-    ),
-]  # fmt: skip
+    probe("web", {"httpGet": {"port": "http"}, "timeoutSeconds": 1}),
+    probe("door", {"tcpSocket": {"port": 1}}),
+    probe("rpc", {"grpc": {"port": 1, "mode": "TLS"}}),
+]
 POD = typed(
     "Pod",
     metadata={"name": "web", "labels": {"app": "web"}},
@@ -150,36 +170,36 @@ class Seen:
         self.events = _all(api.events.history)
 
 
-def _all(history: dict[Any, list[Json]]) -> list[Json]:
-    return [each for states in history.values() for each in states]
+def _all(history: dict[NamespacedName, list[Json]]) -> list[Json]:
+    return list(chain.from_iterable(history.values()))
 
 
 async def _live_through(playground: ControlledPlayground) -> None:
     api = playground.api
-    await api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", POD)
-    await api.create(marker_path("", NAMESPACE).rstrip("/"), marker_object(*PROBES, name="game"))
+    await api.create("/api/v1/namespaces/default/pods", POD)
+    await api.create(marker_path("").rstrip("/"), marker_object(*PROBES, name="game"))
 
     async def shows(kind: str, status: str) -> None:
         await api.pods.until(
             f"{kind} is {status}",
-            lambda pod: condition(pod, kind).get("status") == status,
+            lambda pod: status_of(pod, kind) == status,
             name="web",
-            namespace=NAMESPACE,
+            namespace="default",
         )
 
     await shows(IDLE, "True")
     await shows(WEB, "False")
     await shows("game.kruise.io/rpc", "False")
-    (playground.container(NAMESPACE, "web", "main").folder / "ok").unlink()
+    (playground.container("default", "web", "main").folder / "ok").unlink()
     await shows(IDLE, "False")
     await api.markers.until(
         "counts",
         lambda marker: marker.get("status", {}).get("failed") == 1,
         name="game",
-        namespace=NAMESPACE,
+        namespace="default",
     )
-    await api.delete(marker_path("game", NAMESPACE))
-    await api.markers.until_gone("game", NAMESPACE)
+    await api.delete(marker_path("game"))
+    await api.markers.until_gone("game", "default")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -197,11 +217,8 @@ async def test_the_corpus_is_what_the_program_makes(go: Go) -> None:
 
 @pytest.mark.parametrize("kind", ["NodePodProbe", "PodProbeMarker", "Pod"])
 async def test_the_corpus_holds_nothing_that_go_does_not_know(go: Go, kind: str) -> None:
-    objects = [each.object for each in corpus().values() if each.kind == kind]
-    assert objects
-    for wire, verdict in zip(objects, go.check(kind, objects), strict=True):
-        assert (verdict["error"], verdict["extra"]) == ("", [])
-        assert verdict["object"] == wire
+    objects = [entry.object for entry in corpus().values() if entry.kind == kind]
+    assert go.read(kind, objects) == objects
 
 
 async def test_go_reads_every_report_of_our_manager_and_daemon(go: Go, seen: Seen) -> None:
@@ -216,7 +233,6 @@ async def test_go_reads_every_marker_that_our_manager_wrote_to(go: Go, seen: See
 
 def read_all(go: Go, kind: str, objects: list[Json], ours: set[str]) -> set[str]:
     """What Go did not know in any of them; all else it has to know, and keep."""
-    assert objects
     extra: set[str] = set()
     for wire, verdict in zip(objects, go.check(kind, objects), strict=True):
         assert verdict["error"] == ""
@@ -228,37 +244,32 @@ def read_all(go: Go, kind: str, objects: list[Json], ours: set[str]) -> set[str]
 
 
 async def test_go_reads_every_pod_that_our_manager_marked(go: Go, seen: Seen) -> None:
-    """Nothing on them that core/v1 does not have; conditions and marks as they stand there."""
-    assert any(IDLE in json.dumps(each["status"]) for each in seen.pods)
-    for wire, verdict in zip(seen.pods, go.check("Pod", seen.pods), strict=True):
-        assert (verdict["error"], verdict["extra"]) == ("", [])
-        read = verdict["object"]
-        for each in ("labels", "annotations"):
-            assert read["metadata"].get(each) == wire["metadata"].get(each)
-        kept, there = (each["status"].get("conditions") for each in (read, wire))
-        assert bare(kept, set()) == bare(there, set())
+    """core/v1 has all of their fields, and conditions, labels and annotations are read as they are."""
+    assert any(IDLE in json.dumps(pod["status"]) for pod in seen.pods)
+    for wire, read in zip(seen.pods, go.read("Pod", seen.pods), strict=True):
+        assert read["metadata"].get("labels") == wire["metadata"].get("labels")
+        assert read["metadata"].get("annotations") == wire["metadata"].get("annotations")
+        kept = bare(read["status"].get("conditions"), set())
+        assert kept == bare(wire["status"].get("conditions"), set())
 
 
 async def test_go_reads_every_event_of_our_daemon(go: Go, seen: Seen) -> None:
-    events = [each for each in seen.events if each["reason"].startswith("KruiseProbe")]
-    assert events
-    for verdict in go.check("Event", events):
-        assert (verdict["error"], verdict["extra"]) == ("", [])
-        assert verdict["object"]["source"]["component"] == "kruise-daemon-podprobe"
+    events = [event for event in seen.events if event["reason"].startswith("KruiseProbe")]
+    for event in go.read("Event", events):
+        assert event["source"]["component"] == "kruise-daemon-podprobe"
 
 
 async def test_go_reads_what_our_webhook_tells_a_provider(go: Go) -> None:
     pod = written("pod-annotated")
     theirs = json.loads(pod["metadata"].pop("annotations")[SERVERLESS_PROBES_ANNOTATION])
     markers = [
-        MARKERS.decode(msgspec.json.encode(written(each))) for each in ("marker", "marker-late")
+        MARKERS.decode(msgspec.json.encode(written(name))) for name in ("marker", "marker-late")
     ]
     request = AdmissionRequest("u", "CREATE", object=msgspec.Raw(msgspec.json.encode(pod)))
     (addition,) = annotate_pod(request, markers).patch
-    (verdict,) = go.check("podprobe", [json.loads(addition["value"][SERVERLESS_PROBES_ANNOTATION])])
+    ours = json.loads(addition["value"][SERVERLESS_PROBES_ANNOTATION])
 
-    assert (verdict["error"], verdict["extra"]) == ("", [])
-    assert verdict["object"] == theirs
+    assert go.read("podprobe", [ours]) == [theirs]
 
 
 async def test_go_tells_names_apart_by_case_and_names_what_it_does_not_know(go: Go) -> None:

@@ -44,10 +44,7 @@ class Verdict(NamedTuple):
 class Server:
     """A server of one generated response at a time."""
 
-    def __init__(
-        self,
-        answer: Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-    ) -> None:
+    def __init__(self, answer: "Answer") -> None:
         self.port = 0
         self.response = Generated(b"")
         self.requests: list[str] = []
@@ -71,6 +68,9 @@ class Server:
         requests = tuple(text.replace(f"{self.port}", "PORT") for text in self.requests)
         self.requests = []
         return Verdict(result, message.replace(f"{self.port}", "PORT"), requests)
+
+
+Answer = Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def answer_http(
@@ -107,7 +107,7 @@ class Kind(NamedTuple):
     """
 
     generate: Callable[[str], Generated]
-    answer: Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+    answer: Answer
     timeout_seconds: float
     probe: Callable[[int], Json]
     prober: Callable[[int], HttpProber | GrpcProber]
@@ -115,14 +115,11 @@ class Kind(NamedTuple):
 
     async def verdicts(self, pool: Sequence[Server]) -> list[Verdict]:
         """Those of our prober; the message is only that of a success."""
+        target = Target(HOST, "")
         async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self.prober(server.port).run(Target(HOST, ""))) for server in pool
-            ]
-        return [
-            server.verdict(*_compared(task.result()))
-            for server, task in zip(pool, tasks, strict=True)
-        ]
+            tasks = [group.create_task(self.prober(server.port).run(target)) for server in pool]
+        results = [_compared(task.result()) for task in tasks]
+        return [server.verdict(*result) for server, result in zip(pool, results, strict=True)]
 
 
 def _compared(result: ProbeResult) -> tuple[str, str]:

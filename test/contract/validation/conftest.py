@@ -7,10 +7,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from contract.contract_api import Api, ServerAddress
+from contract.contract_api import Api, ServerAddress, Session
 from support.api_server import ApiServer
-
-Session = Callable[[Callable[[Api], Awaitable[None]]], None]
 
 
 @pytest.fixture(scope="session", params=["embedded", "real"])
@@ -22,26 +20,20 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def with_api(request: pytest.FixtureRequest, kind: str) -> Session:
     """Runs a coroutine with a server that has our CRDs; in a loop of its own, so that answers can be shared."""
+    real = request.getfixturevalue("real_server") if kind == "real" else None
 
-    real: ServerAddress | None = None
-    if kind == "real":
-        real = request.getfixturevalue("real_server")
+    async def scope(work: Callable[[Api], Awaitable[None]]) -> None:
+        async with _server(real) as target, aiohttp.ClientSession() as session:
+            api = Api(session, target)
+            if target.real:
+                await api.install_crds()
+            await api.begin_namespace()
+            try:
+                await work(api)
+            finally:
+                await api.end_namespace()
 
-    def run(work: Callable[[Api], Awaitable[None]]) -> None:
-        async def scope() -> None:
-            async with _server(real) as target, aiohttp.ClientSession() as session:
-                api = Api(session, target)
-                if target.real:
-                    await api.install_crds()
-                await api.begin_namespace()
-                try:
-                    await work(api)
-                finally:
-                    await api.end_namespace()
-
-        asyncio.run(scope())
-
-    return run
+    return lambda work: asyncio.run(scope(work))
 
 
 @asynccontextmanager

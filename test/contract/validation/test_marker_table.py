@@ -1,14 +1,23 @@
 """The table of markers against API servers alone: no manager, no webhook."""
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from operator import attrgetter
 
 import msgspec
 import pytest
-from contract.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_group
+from contract.contract_api import (
+    COPIES,
+    DEFINITIONS,
+    Api,
+    ApiResponse,
+    Session,
+    in_own_group,
+    named,
+)
 from support import programs
 from support.marker_table import INCOMPLETE, INVALID, VALID, Row, edited, policy
-from support.wire import typed
+from support.wire import Json
 
 from kruise_probe.api.labels import DELETION_COST
 from kruise_probe.api.problems import CEL_BOUNDS, ErrorKind, Problem
@@ -22,12 +31,19 @@ REASONS = {ErrorKind.REQUIRED, ErrorKind.FORBIDDEN}
 """Those that a CEL rule gives; others are Invalid."""
 
 
-def marker(spec: dict[str, Any], name: str = "m") -> dict[str, Any]:
-    return typed("PodProbeMarker", metadata={"name": name}, spec=spec)
+def marker(spec: Json, name: str = "m") -> Json:
+    return {**named("PodProbeMarker", name), "spec": spec}
+
+
+def rows_of(*rows: Row) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("row", rows, ids=attrgetter("id"))
+
+
+real_server_only = pytest.mark.parametrize("kind", ["real"], indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def answers(with_api: Any) -> Answers:
+def answers(with_api: Session) -> Answers:
     """What the server says to each row, by the row's id."""
     found: Answers = {}
 
@@ -40,46 +56,56 @@ def answers(with_api: Any) -> Answers:
     return found
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in VALID])
+@rows_of(*VALID)
 def test_a_good_marker_is_taken(answers: Answers, row: Row) -> None:
     assert answers[row.id].code == 201, answers[row.id]
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in (*INVALID, *INCOMPLETE)])
+@rows_of(*INVALID, *INCOMPLETE)
 def test_a_bad_marker_is_refused_and_the_field_named(answers: Answers, row: Row, kind: str) -> None:
     answer = answers[row.id]
 
     assert answer.code == 422, answer
-    fields = {cause["field"] for cause in answer.body["details"]["causes"]}
-    expected = {row.expected_of_server} if kind == "real" else {row.field, row.expected_of_server}
+    fields = {field for _, field in answer.causes}
+    expected = {row.expected_of_server}
+    if kind == "embedded":
+        expected.add(row.field)
     assert expected & fields, answer
 
 
 def errors_of(row: Row) -> list[Problem]:
     """What the decoder says about the row's field, except limits, which the schema checks."""
     errors = marker_errors(msgspec.convert(row.spec, PodProbeMarkerSpec))
-    return [each for each in errors if each.path == row.field and each.reason not in CEL_BOUNDS]
+    return [error for error in errors if error.path == row.field and error.reason not in CEL_BOUNDS]
 
 
-@pytest.mark.parametrize("kind", ["real"], indirect=True, scope="session")
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in INVALID if errors_of(row)])
+@real_server_only
+@rows_of(*filter(errors_of, INVALID))
 def test_a_rule_gives_the_reason_of_the_decoder(answers: Answers, row: Row) -> None:
     """A rule that fails instead of being false has another reason and message."""
-    errors, causes = errors_of(row), answers[row.id].body["details"]["causes"]
-    causes = [each for each in causes if each["field"] == row.expected_of_server]
-    messages = [each["message"] for each in causes]
-    if any("in body should" in each for each in messages):
+    errors = errors_of(row)
+    causes = [
+        cause
+        for cause in answers[row.id].body["details"]["causes"]
+        if cause["field"] == row.expected_of_server
+    ]
+    messages = "\n".join(cause["message"] for cause in causes)
+    if "in body should" in messages:
         return  # a bound of the schema
-    reasons = {each.cause["reason"] for each in errors if each.reason in REASONS}
+    reasons = {error.cause["reason"] for error in errors if error.reason in REASONS}
 
-    assert reasons <= {each["reason"] for each in causes}, causes
-    assert row.field.endswith(".regex") or not any("evaluating rule" in each for each in messages)
-    for key in {each.key for each in errors if each.key and each.key.isprintable()}:
-        named = (f'"{key}"', DELETION_COST)  # that rule is about one key only
-        assert row.server_field or any(each in text for each in named for text in messages)
+    assert reasons <= {cause["reason"] for cause in causes}, causes
+    if not row.field.endswith(".regex"):
+        assert "evaluating rule" not in messages
+    if row.server_field:
+        return
+    for error in errors:
+        if error.key and error.key.isprintable():
+            # The rule on the deletion cost is about that key only.
+            assert f'"{error.key}"' in messages or DELETION_COST in messages
 
 
-def test_http_get_is_completed_and_numbers_are_not(with_api: Any) -> None:
+def test_http_get_is_completed_and_numbers_are_not(with_api: Session) -> None:
     """Null is as absent."""
 
     async def create(api: Api) -> None:
@@ -94,6 +120,8 @@ def test_http_get_is_completed_and_numbers_are_not(with_api: Any) -> None:
     with_api(create)
 
 
+LABELS = {f"k{number}": "v" for number in range(32)}
+ANNOTATIONS = {f"a{number}": "v" for number in range(31)}
 BEFORE_THE_RULES = {
     "native-condition": edited("probes.0.podConditionType", "Ready"),
     "reserved-label": edited("probes.0.markerPolicy.0.labels", {"pod-template-hash": "x"}),
@@ -106,11 +134,7 @@ BEFORE_THE_RULES = {
     "126-keys": edited(
         "probes.0.markerPolicy",
         [
-            policy(
-                state,
-                labels=dict.fromkeys(map("k{}".format, range(32)), "v"),
-                annotations=dict.fromkeys(map("a{}".format, range(31)), "v"),
-            )
+            policy(state, labels=LABELS, annotations=ANNOTATIONS)
             for state in ("Succeeded", "Failed")
         ],
     ),
@@ -118,83 +142,82 @@ BEFORE_THE_RULES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["real"], indirect=True, scope="session")
-@pytest.mark.parametrize(
-    "spec", [pytest.param(each, id=name) for name, each in BEFORE_THE_RULES.items()]
-)
-def test_a_marker_from_before_the_rules_stays_editable(with_api: Any, spec: dict[str, Any]) -> None:
-    """In a group of its own, so that the cluster's markers keep their CRD; the playground's server ratchets nothing."""
+class Copy:
+    """The marker's CRD in a group of its own, so that the cluster's markers keep theirs."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.group = f"{api.unique}.example.com"
+        self.path = f"{DEFINITIONS}/{COPIES}.{self.group}"
+        self.objects = f"/apis/{self.group}/v1alpha1/namespaces/{api.namespace}/{COPIES}"
+
+    @asynccontextmanager
+    async def installed(self, crd: Json) -> AsyncIterator[None]:
+        """This definition, until the end of the block."""
+        try:
+            created = await self.api.post(DEFINITIONS, in_own_group(crd, self.group))
+            assert created.code == 201, created
+            yield
+        finally:
+            await self.api.delete(self.path)
+
+    async def create(self, spec: Json, **query: str) -> ApiResponse:
+        body = {**marker(spec), "apiVersion": f"{self.group}/v1alpha1"}
+        return await self.api.post(self.objects, body, **query)
+
+    async def until(self, spec: Json, code: int, **query: str) -> None:
+        """A CRD is served, and a changed one obeyed, some moments after it is written."""
+
+        async def answers() -> bool:
+            return (await self.create(spec, **query)).code == code
+
+        await programs.until(f"a marker is answered with {code}", answers)
+
+
+@real_server_only
+@pytest.mark.parametrize("spec", BEFORE_THE_RULES.values(), ids=BEFORE_THE_RULES)
+def test_a_marker_from_before_the_rules_stays_editable(with_api: Session, spec: Json) -> None:
+    """The playground's server ratchets nothing."""
 
     async def upgrade(api: Api) -> None:
-        group = f"{api.unique}.example.com"
-        path = f"{DEFINITIONS}/{COPIES}.{group}"
-        objects = f"/apis/{group}/v1alpha1/namespaces/{api.namespace}/{COPIES}"
-        old = {**marker(spec), "apiVersion": f"{group}/v1alpha1"}
-        try:
-            assert (await api.post(DEFINITIONS, in_group(group, with_rules=False))).code == 201
-            await until(lambda: api.post(objects, old), code=201)
-            present = (await api.get(path)).body
-            ruled = in_group(group, with_rules=True)["spec"]
-            assert (await api.put(path, {**present, "spec": ruled})).code == 200
-            await until(lambda: api.post(objects, old, dryRun="All"), code=422)
+        copy = Copy(api)
+        bare = marker_crd()
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        bare["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema
+        async with copy.installed(bare):
+            await copy.until(spec, 201)
+            present = (await api.get(copy.path)).body
+            ruled = in_own_group(marker_crd(), copy.group)["spec"]
+            assert (await api.put(copy.path, {**present, "spec": ruled})).code == 200
+            await copy.until(spec, 422, dryRun="All")
 
-            labelled = await api.merge(f"{objects}/m", {"metadata": {"labels": {"a": "b"}}})
-            same_probes = await api.merge(f"{objects}/m", {"spec": old["spec"]})
+            labelled = await api.merge(f"{copy.objects}/m", {"metadata": {"labels": {"a": "b"}}})
+            same_probes = await api.merge(f"{copy.objects}/m", {"spec": spec})
 
             assert labelled.code == 200, labelled
             assert same_probes.code == 200, same_probes
-        finally:
-            await api.delete(path)
 
     with_api(upgrade)
 
 
-@pytest.mark.parametrize("kind", ["real"], indirect=True, scope="session")
-def test_the_definition_opens_the_keys_that_it_was_made_with(with_api: Any) -> None:
-    """In a group of its own, with as many keys as may be opened, and long ones: CEL's cost budget has room for them."""
+@real_server_only
+def test_the_definition_opens_the_keys_that_it_was_made_with(with_api: Session) -> None:
+    """With as many keys as may be opened, and long ones: CEL's cost budget has room for them."""
+    long_keys = [f"{'k' * 50}.kubernetes.io/{number:060}" for number in range(31)]
+    allowed = ["pod-template-hash", *long_keys]
+    assert len(allowed) == MAX_ALLOWED_LABELS
+
+    def writing(*keys: str) -> Json:
+        return edited("probes.0.markerPolicy.0.labels", dict.fromkeys(keys, "x"))
 
     async def install(api: Api) -> None:
-        group = f"{api.unique}.example.com"
-        objects = f"/apis/{group}/v1alpha1/namespaces/{api.namespace}/{COPIES}"
-        allowed = ["pod-template-hash", *(f"{'k' * 50}.kubernetes.io/{n:060}" for n in range(31))]
-        assert len(allowed) == MAX_ALLOWED_LABELS
-
-        def writing(*keys: str) -> dict[str, Any]:
-            spec = edited("probes.0.markerPolicy.0.labels", dict.fromkeys(keys, "x"))
-            return {**marker(spec), "apiVersion": f"{group}/v1alpha1"}
-
-        crd = in_group(group, with_rules=True, allowed_labels=allowed)
-        created = await api.post(DEFINITIONS, crd)
-        assert created.code == 201, created
-        try:
-            await until(lambda: api.post(objects, writing(*allowed), dryRun="All"), code=201)
-            refused = await api.post(objects, writing("controller-revision-hash"), dryRun="All")
+        copy = Copy(api)
+        async with copy.installed(marker_crd(allowed)):
+            await copy.until(writing(*allowed), 201, dryRun="All")
+            refused = await copy.create(writing("controller-revision-hash"), dryRun="All")
             assert refused.code == 422, refused
             (cause,) = refused.body["details"]["causes"]
-            assert (
-                '"controller-revision-hash": is reserved: controllers identify' in cause["message"]
-            )
-        finally:
-            await api.delete(f"{DEFINITIONS}/{COPIES}.{group}")
+            reserved = '"controller-revision-hash": is reserved: controllers identify'
+            assert reserved in cause["message"]
 
     with_api(install)
-
-
-def in_group(
-    group: str, *, with_rules: bool, allowed_labels: Collection[str] = ()
-) -> dict[str, Any]:
-    """The marker's CRD under another group; without rules it is as bare as Kruise's."""
-    crd = marker_crd(allowed_labels)
-    if not with_rules:
-        schema: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema
-    return in_own_group(crd, group)
-
-
-async def until(ask: Callable[[], Awaitable[ApiResponse]], *, code: int) -> None:
-    """A CRD is served, and a changed one obeyed, some moments after it is written."""
-
-    async def answers() -> bool:
-        return (await ask()).code == code
-
-    await programs.until(f"it answers {code}", answers)

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -19,6 +18,7 @@ from contract.contract_api import (
     Api,
     ApiResponse,
     in_own_group,
+    named,
     pod,
     target_of,
 )
@@ -66,13 +66,17 @@ class Plain(NamedTuple):
         return f"/apis/{self.group}/v1alpha1/namespaces/{self.api.namespace}/{COPIES}"
 
     async def create(self, spec: Json) -> ApiResponse:
-        marker = {
-            "apiVersion": f"{self.group}/v1alpha1",
-            "kind": "PodProbeMarker",
-            "metadata": {"name": "m"},
-            "spec": spec,
-        }
+        version = f"{self.group}/v1alpha1"
+        marker = {**named("PodProbeMarker", "m"), "apiVersion": version, "spec": spec}
         return await self.api.post(self.path, marker, dryRun="All")
+
+    async def until(self, spec: Json, code: int) -> None:
+        """A CRD, and a webhook, are obeyed some moments after they were written."""
+
+        async def answers() -> bool:
+            return (await self.create(spec)).code == code
+
+        await programs.until(f"a marker is answered with {code}", answers)
 
 
 @asynccontextmanager
@@ -85,21 +89,12 @@ async def plain_cluster(real_kubeconfig: str) -> AsyncIterator[Plain]:
         created = await api.post(DEFINITIONS, in_own_group(marker_crd, plain.group))
         assert created.code == 201, created
         try:
-            await until(plain, GOOD, 201)
+            await plain.until(GOOD, 201)
             yield plain
         finally:
             await api.delete(f"{CONFIGURATIONS}/{api.unique}")
             await api.delete(f"{DEFINITIONS}/{COPIES}.{plain.group}")
             await api.end_namespace()
-
-
-async def until(plain: Plain, spec: Json, code: int) -> None:
-    """A CRD, and a webhook, are obeyed some moments after they were written."""
-
-    async def answers() -> bool:
-        return (await plain.create(spec)).code == code
-
-    await programs.until(f"a marker is answered with {code}", answers)
 
 
 class Replica(NamedTuple):
@@ -118,39 +113,47 @@ async def replicas(
 ) -> AsyncIterator[list[Replica]]:
     """Webhooks that share one Secret, each called for every marker; called by address, as there is no Service."""
     api = plain.api
-    secret = NamespacedName(api.namespace, "certs")
-    secrets = f"/api/v1/namespaces/{api.namespace}/secrets"
-    assert (await api.post(secrets, {"metadata": {"name": "certs"}})).code == 201
-    agent = f"contract-{uuid.uuid4().hex[:8]}"
-    async with RestClient(
-        config=load_config(real_kubeconfig), field_manager=agent, user_agent=agent
-    ) as client:
-        made = [replica(client, secret, api.unique, times) for _ in range(count)]
-        webhooks = [webhook(plain.group, index, each.server) for index, each in enumerate(made)]
-        configuration = {"metadata": {"name": api.unique}, "webhooks": webhooks}
-        answer = await api.post(CONFIGURATIONS, configuration)
-        assert answer.code == 201, answer
+    async with client_with_secret(api, real_kubeconfig) as client:
+        made = [replica(client, api, times) for _ in range(count)]
+        webhooks = [
+            webhook(plain.group, number, replica.server) for number, replica in enumerate(made)
+        ]
+        await configure(CONFIGURATIONS, api, webhooks)
         async with background(run_all(made)):
             # Only the webhook refuses an empty selector: before that the server may not know of it yet.
-            await until(plain, {**GOOD, "selector": {}}, 422)
-            await until(plain, GOOD, 201)
+            await plain.until({**GOOD, "selector": {}}, 422)
+            await plain.until(GOOD, 201)
             yield made
+
+
+@asynccontextmanager
+async def client_with_secret(api: Api, real_kubeconfig: str) -> AsyncIterator[RestClient]:
+    """A client of webhooks, and their Secret in the namespace of the test."""
+    assert (await api.post(api.path("secrets"), named("Secret", "certs"))).code == 201
+    config = load_config(real_kubeconfig)
+    agent = f"contract-{api.unique}"
+    async with RestClient(config=config, field_manager=agent, user_agent=agent) as client:
+        yield client
+
+
+async def configure(path: str, api: Api, webhooks: list[Json]) -> None:
+    configuration = {"metadata": {"name": api.unique}, "webhooks": webhooks}
+    answer = await api.post(path, configuration)
+    assert answer.code == 201, answer
 
 
 async def run_all(made: list[Replica]) -> None:
     async with asyncio.TaskGroup() as group:
-        for each in made:
-            group.create_task(each.run())
+        for replica in made:
+            group.create_task(replica.run())
 
 
-def replica(
-    client: RestClient, secret: NamespacedName, configuration: str, times: RotationTimes
-) -> Replica:
+def replica(client: RestClient, api: Api, times: RotationTimes) -> Replica:
     tls = WebhookTls()
     rotator = CertRotator(
         client=client,
-        secret=secret,
-        configuration=configuration,
+        secret=NamespacedName(api.namespace, "certs"),
+        configuration=api.unique,
         dns_names=["localhost"],
         now=utc_now,
         times=times,
@@ -164,7 +167,7 @@ def replica(
     return Replica(rotator.loader(tls), server)
 
 
-def webhook(group: str, index: int, server: HttpServer, path: str = PATH) -> Json:
+def webhook(group: str, number: int, server: HttpServer, path: str = PATH) -> Json:
     rule = {
         "apiGroups": [group],
         "apiVersions": ["*"],
@@ -172,7 +175,7 @@ def webhook(group: str, index: int, server: HttpServer, path: str = PATH) -> Jso
         "operations": ["CREATE", "UPDATE"],
     }
     return {
-        "name": f"w{index}.contract.example.com",
+        "name": f"w{number}.contract.example.com",
         "admissionReviewVersions": ["v1"],
         "clientConfig": {"url": f"https://localhost:{server.port}{path}"},
         "rules": [rule],
@@ -193,19 +196,16 @@ async def test_certificates_change_under_load_and_no_call_fails(real_kubeconfig:
         plain_cluster(real_kubeconfig) as plain,
         replicas(plain, real_kubeconfig, count=2, times=times) as made,
     ):
-        served = {await certificate_of(each.server.port) for each in made}
-        answers: list[ApiResponse] = []
-        called = 0
-        async with asyncio.timeout(6 * PATIENCE_SECONDS), asyncio.TaskGroup() as calls:
+        served = {await certificate_of(replica.server.port) for replica in made}
+        calls: list[asyncio.Task[ApiResponse]] = []
+        async with asyncio.timeout(6 * PATIENCE_SECONDS), asyncio.TaskGroup() as group:
             while len(served) < CERTIFICATES:
                 for _ in range(CALLS_A_SECOND):
-                    calls.create_task(call(plain, answers))
+                    calls.append(group.create_task(plain.create(GOOD)))
                     await asyncio.sleep(1 / CALLS_A_SECOND)
-                called += CALLS_A_SECOND
-                served |= {await certificate_of(each.server.port) for each in made}
+                served |= {await certificate_of(replica.server.port) for replica in made}
 
-    failed = [each for each in answers if each.code != 201]
-    assert len(answers) == called
+    failed = [call.result() for call in calls if call.result().code != 201]
     assert not failed, failed[:3]
 
 
@@ -226,18 +226,19 @@ async def test_a_new_pod_is_annotated_for_a_serverless_provider(
         wire = pod(labels={"app": "web"})
         if annotations is not None:
             wire["metadata"]["annotations"] = annotations
-        found: list[Json] = []
+        added: Json = {}
 
         async def annotated() -> bool:
+            nonlocal added
             answer = await api.post(api.path("pods"), wire, dryRun="All")
-            if answer.code == 201:  # refused until the namespace has its service account
-                found[:] = [answer.meta.get("annotations") or {}]
-            return bool(found) and found[0] != (annotations or {})
+            if answer.code != 201:  # refused until the namespace has its service account
+                return False
+            added = answer.meta.get("annotations") or {}
+            return added != (annotations or {})
 
         await programs.until("a pod is annotated", annotated)
         unmatched = await api.post(api.path("pods"), pod(labels={"app": "db"}), dryRun="All")
 
-    (added,) = found
     assert added.pop(SERVERLESS_MARKERS_ANNOTATION) == "web"
     (probe,) = msgspec.json.decode(added.pop(SERVERLESS_PROBES_ANNOTATION))
     assert (probe["name"], probe["podConditionType"]) == ("healthy", "example.com/healthy")
@@ -248,32 +249,20 @@ async def test_a_new_pod_is_annotated_for_a_serverless_provider(
 @asynccontextmanager
 async def pod_webhook(api: Api, real_kubeconfig: str) -> AsyncIterator[Api]:
     """A webhook for the pods of a namespace of its own, and its certificate rotator."""
-    path = f"{MUTATING_CONFIGURATIONS}/{api.unique}"
-    secrets = f"/api/v1/namespaces/{api.namespace}/secrets"
     await api.begin_namespace()
-    assert (await api.post(secrets, {"metadata": {"name": "certs"}})).code == 201
-    secret = NamespacedName(api.namespace, "certs")
     try:
-        async with RestClient(
-            config=load_config(real_kubeconfig), field_manager=api.unique, user_agent=api.unique
-        ) as client:
-            made = replica(client, secret, api.unique, RotationTimes())
+        async with client_with_secret(api, real_kubeconfig) as client:
+            made = replica(client, api, RotationTimes())
             called = webhook("", 0, made.server, MUTATE_PODS)
             called["rules"][0] |= {"resources": ["pods"], "operations": ["CREATE"]}
             labels = {"kubernetes.io/metadata.name": api.namespace}
             called |= {"failurePolicy": "Ignore", "namespaceSelector": {"matchLabels": labels}}
-            configuration = {"metadata": {"name": api.unique}, "webhooks": [called]}
-            answer = await api.post(MUTATING_CONFIGURATIONS, configuration)
-            assert answer.code == 201, answer
+            await configure(MUTATING_CONFIGURATIONS, api, [called])
             async with background(made.run()):
                 yield api
     finally:
-        await api.delete(path)
+        await api.delete(f"{MUTATING_CONFIGURATIONS}/{api.unique}")
         await api.end_namespace()
-
-
-async def call(plain: Plain, answers: list[ApiResponse]) -> None:
-    answers.append(await plain.create(GOOD))
 
 
 async def certificate_of(port: int) -> bytes:
