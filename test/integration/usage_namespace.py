@@ -13,7 +13,7 @@ from support.wire import Json
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.cli.reading import Following
 from kruise_probe.inspection.explanation import TraceView, explanation
-from kruise_probe.inspection.snapshot import RECENT, Snapshot
+from kruise_probe.inspection.snapshot import RECENT
 from kruise_probe_playground.documents import LoadedObject
 
 
@@ -26,19 +26,19 @@ class UsageNamespace(PlaygroundNamespace):
 
     async def apply(self, text: str, *, namespace: str = "") -> None:
         """Apply YAML, in this namespace or another."""
-        await self.apply_objects([each for each in yaml.safe_load_all(text) if each], namespace)
+        documents = [document for document in yaml.safe_load_all(text) if document]
+        await self.apply_objects(documents, namespace)
 
     async def apply_objects(self, objects: list[Json], namespace: str = "") -> None:
-        there = {"namespace": namespace or self.namespace}
-        placed = [
-            {**item, "metadata": {**item["metadata"], **there}}
-            for each in objects
-            for item in each.get("items", (each,))
-            if item["kind"] in ("Pod", "PodProbeMarker", "ReplicaSet")
-        ]
-        await self.playground.apply(
-            [LoadedObject(f"{each['kind']} {each['metadata']['name']}", each) for each in placed]
-        )
+        """Apply pods, markers and ReplicaSets, also those in lists; objects of other kinds are left out."""
+        loaded = []
+        for document in objects:
+            for item in document.get("items", (document,)):
+                if item["kind"] in ("Pod", "PodProbeMarker", "ReplicaSet"):
+                    metadata = {**item["metadata"], "namespace": namespace or self.namespace}
+                    where = f"{item['kind']} {metadata['name']}"
+                    loaded.append(LoadedObject(where, {**item, "metadata": metadata}))
+        await self.playground.apply(loaded)
 
     async def shows(self, pod: str, holds: Callable[..., object]) -> Json:
         """The pod, once `holds` is true for it."""
@@ -48,11 +48,11 @@ class UsageNamespace(PlaygroundNamespace):
         """The names of the pods of this namespace, once there are so many."""
 
         def names() -> list[str]:
+            found = [pod["metadata"] for pod in self.api.pods.all()]
             return sorted(
-                each["metadata"]["name"]
-                for each in self.api.pods.all()
-                if each["metadata"]["namespace"] == self.namespace
-                and "deletionTimestamp" not in each["metadata"]
+                metadata["name"]
+                for metadata in found
+                if metadata["namespace"] == self.namespace and "deletionTimestamp" not in metadata
             )
 
         await self.api.pods.wait(f"there are {count} pods", lambda: len(names()) == count)
@@ -73,13 +73,15 @@ class UsageNamespace(PlaygroundNamespace):
         return found
 
     def _trace(self, pod: str, probe: str) -> TraceView | None:
-        snapshot = self._settled()
+        snapshot = self._following.snapshot()
+        # A later clock, so that no change counts as recent.
+        later = snapshot.now + RECENT + timedelta(seconds=1)
+        snapshot = dataclasses.replace(snapshot, now=later)
         seen = snapshot.pods_by_key.get(NamespacedName(self.namespace, pod))
-        matching = explanation(snapshot, seen, []).matching if seen else ()
-        traces = [trace for match in matching for trace in match.probes]
-        return next((each for each in traces if each.probe == probe), None)
-
-    def _settled(self) -> Snapshot:
-        """The current objects, with a later clock, so that no change counts as recent."""
-        now = self._following.snapshot()
-        return dataclasses.replace(now, now=now.now + RECENT + timedelta(seconds=1))
+        if seen is None:
+            return None
+        for match in explanation(snapshot, seen, []).matching:
+            for trace in match.probes:
+                if trace.probe == probe:
+                    return trace
+        return None

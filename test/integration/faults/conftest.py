@@ -1,4 +1,4 @@
-"""An cluster for each test of faults."""
+"""A cluster for each test of faults."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -26,7 +26,9 @@ from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.serving.certificates import IssuedCertificate
 from kruise_probe.serving.server_tls import ServerTls
 
-TERM_SECONDS = 6.0
+LEASE_FLAGS = lease_flags(8.0)
+"""A manager leads for six seconds without a renewal."""
+NODE = node_name(0)
 POD = NamespacedName("default", pod_name(0))
 SERVER_NAME = "api.test"
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
@@ -65,35 +67,37 @@ async def until_marked(cluster: EmbeddedCluster, seconds: float = PATIENCE_SECON
 async def test_a_backend_that_answers_500_is_left_at_once(cluster: EmbeddedCluster) -> None:
     """Behind a layer-4 balancer one API server loses its etcd. New connections lead to a good one."""
     bad = cluster.proxy
-    node = node_name(0)
-    names = ("kruise-probe-manager", f"kruise-probe-{node}")
+    names = ("kruise-probe-manager", f"kruise-probe-{NODE}")
+    folder = cluster.folder
+
+    async def until_both_renew(proxy: FaultyProxy) -> None:
+        def both_renew() -> bool:
+            return all(renewals(proxy, name, 200) for name in names)
+
+        await proxy.until("both renew", both_renew)
+
     runtime = await add_running_pod(cluster)
     async with (
         faulty_proxy(cluster.upstream) as good,
         Balancer(bad.url).running() as balancer,
-        programs.running(
-            "manager",
-            balancer.write_kubeconfig(cluster.folder),
-            cluster.folder,
-            *lease_flags(TERM_SECONDS / 0.75),
-        ) as manager,
-        programs.running_daemon(
-            balancer.write_kubeconfig(cluster.folder), cluster.folder, node, runtime
-        ) as daemon,
     ):
-        await until_marked(cluster)
-        await bad.until("both renew", lambda: all(renewals(bad, name, 200) for name in names))
-        balancer.upstream = good.url
-        bad.fail(500)
-        await good.until("both renew", lambda: all(renewals(good, name, 200) for name in names))
-        for name in names:
-            refused = renewals(bad, name, 500)
-            renewed = renewals(good, name, 200)
-            assert renewed[0] - refused[0] < 3
-            assert len(refused) == 1
-        await asyncio.sleep(STALE_SECONDS)
-        assert manager.running
-        assert daemon.running
+        access = balancer.write_kubeconfig(folder)
+        async with (
+            programs.running("manager", access, folder, *LEASE_FLAGS) as manager,
+            programs.running_daemon(access, folder, NODE, runtime) as daemon,
+        ):
+            await until_marked(cluster)
+            await until_both_renew(bad)
+            balancer.upstream = good.url
+            bad.fail(500)
+            await until_both_renew(good)
+            for name in names:
+                (refused_at,) = renewals(bad, name, 500)
+                renewed_at, *_ = renewals(good, name, 200)
+                assert renewed_at - refused_at < 3
+            await asyncio.sleep(STALE_SECONDS)
+            assert manager.running
+            assert daemon.running
     history = cluster.api.pods.history[POD]
     assert {status_of(pod, CONDITION) for pod in history} == {None, "True"}
 
@@ -112,36 +116,39 @@ async def test_100_pods_change_over_few_connections(
     await cluster.hollow.add_nodes(2)
     await cluster.hollow.add_pods(100, nodes=2)
     pair = issued(SERVER_NAME)
+    pods = cluster.api.pods
+
+    async def until_all_are(status: str, seconds: float = PATIENCE_SECONDS) -> None:
+        def all_are() -> bool:
+            return all(status_of(pod, CONDITION) == status for pod in pods.all())
+
+        await cluster.daemons.write_all()
+        await pods.wait(f"all are {status}", all_are, seconds=seconds)
+
     async with (
         Balancer(cluster.server.url).running(tls=context_of(pair)) as server,
         Balancer(server.url, max_open=max_open, resets=resets).running() as balancer,
-        programs.running(
-            "manager",
-            write_kubeconfig(cluster.folder, f"127.0.0.1:{balancer.port}", pair),
-            cluster.folder,
-            *lease_flags(TERM_SECONDS / 0.75),
-        ) as manager,
-        background(cluster.daemons.follow()),
     ):
-        await manager.ready()
-        await cluster.hollow.add_marker(probe())
-        for state, status in (("Succeeded", "True"), ("Failed", "False"), ("Succeeded", "True")):
-            await cluster.daemons.write_all()
-            await cluster.api.pods.wait(
-                f"all are {status}",
-                lambda status=status: all(
-                    status_of(pod, CONDITION) == status for pod in cluster.api.pods.all()
-                ),
-                seconds=seconds if state == "Failed" else PATIENCE_SECONDS,
-            )
+        access = write_kubeconfig(cluster.folder, f"127.0.0.1:{balancer.port}", pair)
+        async with (
+            programs.running("manager", access, cluster.folder, *LEASE_FLAGS) as manager,
+            background(cluster.daemons.follow()),
+        ):
+            await manager.ready()
+            await cluster.hollow.add_marker(probe())
+            await until_all_are("True")
+            state = "Failed"
+            await until_all_are("False", seconds)
+            state = "Succeeded"
+            await until_all_are("True")
 
-        async def has_reported() -> bool:
-            begun = manager.times_logged("requests wait for one that is free")
-            ended = manager.times_logged("connections to the API server can be opened again")
-            return begun == ended + 1
+            async def has_reported() -> bool:
+                begun = manager.times_logged("requests wait for one that is free")
+                ended = manager.times_logged("connections to the API server can be opened again")
+                return begun == ended + 1
 
-        if max_open == 7:
-            await manager.until("reports once that requests wait", has_reported)
+            if max_open == 7:
+                await manager.until("reports once that requests wait", has_reported)
 
 
 def context_of(pair: IssuedCertificate) -> ssl.SSLContext:
@@ -184,7 +191,7 @@ async def test_one_of_two_addresses_accepts_connections_and_is_silent(
         access = ByName(write_kubeconfig(cluster.folder, address, pair), hosts)
         async with (
             programs.running("manager", access, cluster.folder),
-            programs.running_daemon(access, cluster.folder, node_name(0), runtime),
+            programs.running_daemon(access, cluster.folder, NODE, runtime),
         ):
             await programs.until("both processes try the silent address", is_tried)
             await until_marked(cluster, seconds=12)
@@ -195,7 +202,6 @@ async def test_a_token_file_that_is_broken_for_a_while(
     cluster: EmbeddedCluster, content: bytes | None
 ) -> None:
     proxy = cluster.proxy
-    node = node_name(0)
     token = cluster.folder / "token"
     token.write_text("old")
     path = cluster.folder / "token.kubeconfig"
@@ -208,8 +214,8 @@ async def test_a_token_file_that_is_broken_for_a_while(
             if seen.authorization == f"Bearer {word}" and seen.code == 200
         ]
 
-    await cluster.hollow.add_node_pod_probe(node)
-    async with programs.running_daemon(path, cluster.folder, node, ScriptedRuntime()) as daemon:
+    await cluster.hollow.add_node_pod_probe(NODE)
+    async with programs.running_daemon(path, cluster.folder, NODE, ScriptedRuntime()) as daemon:
         await daemon.ready()
         proxy.fail(401, when=lambda seen: seen.authorization != "Bearer new")
         token.unlink()
@@ -229,15 +235,13 @@ async def test_a_token_file_that_is_broken_for_a_while(
 async def test_two_daemons_with_one_node_name_name_each_other(cluster: EmbeddedCluster) -> None:
     """The two of a rolling update, which run together for a while, are not reported."""
     access = cluster.proxy.write_kubeconfig(cluster.folder)
-    node = node_name(0)
-    lease = f"kruise-probe-{node}"
-    folders = {name: cluster.folder / name for name in ("old", "new", "other")}
-    for folder in folders.values():
-        folder.mkdir()
+    lease = f"kruise-probe-{NODE}"
     runtime = await add_running_pod(cluster)
 
     def running(name: str) -> AbstractAsyncContextManager[Program]:
-        return programs.running_daemon(access, folders[name], node, runtime)
+        folder = cluster.folder / name
+        folder.mkdir()
+        return programs.running_daemon(access, folder, NODE, runtime)
 
     def reports_two(daemon: Program) -> bool:
         return daemon.has_logged("another daemon renews the lease")
@@ -251,11 +255,11 @@ async def test_two_daemons_with_one_node_name_name_each_other(cluster: EmbeddedC
         return reports_two(new) and reports_two(other) and "TwoDaemons" in marker_reasons()
 
     async def until_patched(times: int) -> None:
-        target = len(renewals(cluster.proxy, lease, 200)) + times
-        await cluster.proxy.until(
-            f"{times} patches of the Lease",
-            lambda: len(renewals(cluster.proxy, lease, 200)) >= target,
-        )
+        def patches() -> int:
+            return len(renewals(cluster.proxy, lease, 200))
+
+        target = patches() + times
+        await cluster.proxy.until(f"{times} patches of the Lease", lambda: patches() >= target)
 
     async with cluster.manager(), AsyncExitStack() as stack:
         async with running("old") as old:
@@ -273,45 +277,36 @@ async def test_two_daemons_with_one_node_name_name_each_other(cluster: EmbeddedC
 
 async def test_a_large_status_arrives_over_a_slow_link(cluster: EmbeddedCluster) -> None:
     """100 messages of 1,000 bytes change over 64 kbit/s. The Lease is renewed meanwhile."""
-    node = node_name(0)
-    word = "a"
+    word = b"a"
 
     async def printed(_: ExecCall) -> ExecResult:
-        return ExecResult(0, (word * 1000).encode(), b"")
+        return ExecResult(0, word * 1000, b"")
 
     runtime = ScriptedRuntime(default_script=printed)
     runtime.start("uid-1", "main")
+    handler = {"exec": {"command": ["p"]}, "periodSeconds": 5}
     probes = [
-        {
-            "name": f"marker#p{number}",
-            "containerName": "main",
-            "probe": {"exec": {"command": ["p"]}, "periodSeconds": 5},
-        }
+        {"name": f"marker#p{number}", "containerName": "main", "probe": handler}
         for number in range(100)
     ]
-    await cluster.hollow.add_node_pod_probe(node, probes)
+    await cluster.hollow.add_node_pod_probe(NODE, probes)
+    reports = cluster.api.node_pod_probes
 
     def all_have(message: str) -> bool:
-        stored = cluster.api.node_pod_probes.current(node)
-        results = results_of(stored).values()
+        results = results_of(reports.current(NODE)).values()
         return len(results) == 100 and all(text == message for _, text in results)
 
-    async with (
-        Balancer(cluster.proxy.url).running() as balancer,
-        programs.running_daemon(
-            balancer.write_kubeconfig(cluster.folder), cluster.folder, node, runtime
-        ) as daemon,
-    ):
-        await cluster.api.node_pod_probes.wait("all are stored", lambda: all_have("a" * 1000))
+    async with Balancer(cluster.proxy.url).running() as balancer:
+        access = balancer.write_kubeconfig(cluster.folder)
+        async with programs.running_daemon(access, cluster.folder, NODE, runtime) as daemon:
+            await reports.wait("all are stored", lambda: all_have("a" * 1000))
 
-        async def is_quiet() -> bool:
-            return cluster.proxy.log[-1].at < asyncio.get_running_loop().time() - 2
+            async def is_quiet() -> bool:
+                return cluster.proxy.log[-1].at < asyncio.get_running_loop().time() - 2
 
-        await daemon.until("is quiet", is_quiet)
-        balancer.bytes_per_second = 8_000
-        word = "b"
-        await cluster.api.node_pod_probes.wait(
-            "all have changed", lambda: all_have("b" * 1000), seconds=40
-        )
-        assert daemon.times_logged("events wait until the write is sent") == 1
-        assert not daemon.has_logged("could not be")
+            await daemon.until("is quiet", is_quiet)
+            balancer.bytes_per_second = 8_000
+            word = b"b"
+            await reports.wait("all have changed", lambda: all_have("b" * 1000), seconds=40)
+            assert daemon.times_logged("events wait until the write is sent") == 1
+            assert not daemon.has_logged("could not be")

@@ -15,6 +15,7 @@ from support import programs
 from support.hollow import CONDITION
 from support.playground import ControlledPlayground
 from support.shell import run
+from support.wire import Json
 
 ROOT = Path(__file__).parents[3]
 DASHBOARD = json.loads((ROOT / "config/prometheus/dashboard.json").read_text())
@@ -28,21 +29,30 @@ async def exposed(address: str, *wanted: str) -> str:
     async def has_all() -> bool:
         nonlocal found
         _, found = await programs.fetch(f"http://{address}/metrics")
-        return all(each in found for each in wanted)
+        return all(text in found for text in wanted)
 
     await programs.until(f"{address} exposes {wanted}", has_all)
     return found
 
 
 def series_of(text: str, **target: str) -> Iterable[dict[str, str]]:
-    """As promtool takes them: each sample stood unchanged for ten minutes."""
+    """The series for promtool: each sample has the same value for ten minutes."""
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            labels = ",".join(
-                f'{name}="{value}"' for name, value in {**target, **sample.labels}.items()
-            )
-            value = "0" if math.isnan(sample.value) else f"{sample.value:g}"
-            yield {"series": f"{sample.name}{{{labels}}}", "values": f"{value}+0x10"}
+            labels = {**target, **sample.labels}
+            selector = ",".join(f'{name}="{value}"' for name, value in labels.items())
+            number = "0" if math.isnan(sample.value) else f"{sample.value:g}"
+            yield {"series": f"{sample.name}{{{selector}}}", "values": f"{number}+0x10"}
+
+
+def finds_something(query: str) -> Json:
+    """A test of promtool: the query finds a series after nine minutes."""
+    expression = query.replace("$job", ".+").replace("$__rate_interval", "5m")
+    return {
+        "expr": f"count({expression}) > bool 0",
+        "eval_time": "9m",
+        "exp_samples": [{"labels": "{}", "value": 1}],
+    }
 
 
 @pytest.mark.skipif(
@@ -69,24 +79,19 @@ async def test_every_query_finds_what_is_exposed(
         *series_of(of_manager, job="managers", instance=manager),
         *series_of(of_daemon, job="daemons", instance=daemon),
     ]
-    for each in shown:
-        each["series"] = each["series"].replace(
+    for series in shown:
+        series["series"] = series["series"].replace(
             'name="dashboard-', 'name="kruise-probe-manager", was="'
         )
-    asked = [
-        {
-            "expr": f"count({expression.replace('$job', '.+').replace('$__rate_interval', '5m')}) > bool 0",
-            "eval_time": "9m",
-            "exp_samples": [{"labels": "{}", "value": 1}],
-        }
-        for expression in QUERIES
-    ]
-    tests = {"tests": [{"interval": "1m", "input_series": shown, "promql_expr_test": asked}]}
-    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(tests))
+    test = {
+        "interval": "1m",
+        "input_series": shown,
+        "promql_expr_test": [finds_something(query) for query in QUERIES],
+    }
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump({"tests": [test]}))
 
-    ran = await run(
-        "promtool test rules tests.yaml", kubeconfig=playground.kubeconfig, folder=tmp_path
-    )
+    command = "promtool test rules tests.yaml"
+    ran = await run(command, kubeconfig=playground.kubeconfig, folder=tmp_path)
 
     assert ran.code == 0, ran.out + ran.err
 

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,10 @@ from support.shell import Ran, run
 
 from kruise_probe_playground.documents import SAMPLE, objects_for
 
+Shell = Callable[[str], Awaitable[Ran]]
 TRANSLATED = "README.zh-CN.md"  # its blocks are held to README.md's
 SCRIPTS = [
-    each for each in blocks("sh", "console") if each.script.strip() and each.page != TRANSLATED
+    block for block in blocks("sh", "console") if block.script.strip() and block.page != TRANSLATED
 ]
 NOT_OF_THE_PLAYGROUND = {
     "AdmissionConfiguration": "hostile/test_e11_mutate_pod.py plays an API server with that certificate",
@@ -31,56 +33,57 @@ NOT_OF_THE_PLAYGROUND = {
     "Kustomization": "no test: fetches a released version",
 }
 """Kinds that it does not serve, and who tries what the pages say of them."""
-YAML = [each for each in blocks("yaml") if each.page != TRANSLATED]
+YAML = [block for block in blocks("yaml") if block.page != TRANSLATED]
 SET_BY_HACK_CLUSTER = "export KRUISE_PROBE_CRI_ENDPOINT=unix:///run/containerd/containerd.sock"
 BESIDE_THE_DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "test").glob("*.md")])
 ALERTS = yaml.safe_load((ROOT / "config/prometheus/alerts.yaml").read_text())["spec"]
-LISTING = re.compile(r"\d+\.\d+\.\d+\.\d+")
+ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
 @pytest.fixture
-def shell(playground: ControlledPlayground, tmp_path: Path) -> Callable[[str], Awaitable[Ran]]:
+def shell(playground: ControlledPlayground, tmp_path: Path) -> Shell:
     """Runs a script as a person who pasted the playground's KUBECONFIG."""
     return lambda script: run(script, kubeconfig=playground.kubeconfig, folder=tmp_path)
 
 
 @pytest.fixture
 def hello(tmp_path: Path) -> Path:
-    """The folder in which a reader of the first page has saved the file that it shows."""
-    text = block("get-started.md", "Your first marker").text
-    (tmp_path / "hello.yaml").write_text(text)
-    return tmp_path
+    """The file that the first page shows, where a reader has saved it."""
+    file = tmp_path / "hello.yaml"
+    file.write_text(block("get-started.md", "Your first marker").text)
+    return file
 
 
-@pytest.mark.parametrize("each", [pytest.param(each, id=each.id) for each in SCRIPTS])
+def blocks_as(name: str, found: list[Block]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(name, found, ids=attrgetter("id"))
+
+
+@blocks_as("commands", SCRIPTS)
 async def test_every_command_runs(
-    shell: Callable[[str], Awaitable[Ran]], ns: UsageNamespace, hello: Path, each: Block
+    shell: Shell, ns: UsageNamespace, hello: Path, commands: Block
 ) -> None:
-    if "kubectl" in each.script and shutil.which("kubectl") is None:
+    if "kubectl" in commands.script and shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
-    documents = [SAMPLE.read_text(), (hello / "hello.yaml").read_text()]
-    for text in documents:
-        await ns.apply(text, namespace="default")
+    for file in (SAMPLE, hello):
+        await ns.apply(file.read_text(), namespace="default")
 
-    ran = await shell(f"{SET_BY_HACK_CLUSTER}\n{each.script}")
+    ran = await shell(f"{SET_BY_HACK_CLUSTER}\n{commands.script}")
 
     assert ran.code == 0, ran.err
     assert "rror" not in ran.err
 
 
-@pytest.mark.parametrize("each", [pytest.param(each, id=each.id) for each in YAML])
-async def test_every_yaml_is_accepted_by_the_server(ns: UsageNamespace, each: Block) -> None:
-    for document in each.documents:
-        if document["kind"] in NOT_OF_THE_PLAYGROUND:
-            continue
-        await ns.apply_objects(objects_for(document))
+@blocks_as("shown", YAML)
+async def test_every_yaml_is_accepted_by_the_server(ns: UsageNamespace, shown: Block) -> None:
+    for document in shown.documents:
+        if document["kind"] not in NOT_OF_THE_PLAYGROUND:
+            await ns.apply_objects(objects_for(document))
 
 
 async def test_the_explanation_that_is_shown_is_what_is_said(
-    shell: Callable[[str], Awaitable[Ran]], ns: UsageNamespace, hello: Path
+    shell: Shell, ns: UsageNamespace, hello: Path
 ) -> None:
-    text = (hello / "hello.yaml").read_text().replace("containerName: main", "containerName: mian")
-    await ns.apply(text)
+    await ns.apply(hello.read_text().replace("containerName: main", "containerName: mian"))
     await ns.explained("hello", "ContainerNotFound", probe="mood")
 
     ran = await shell(f"kruise-probe explain -n {ns.namespace} hello")
@@ -91,31 +94,32 @@ async def test_the_explanation_that_is_shown_is_what_is_said(
 
 
 async def test_the_marker_of_the_readme_works_beside_that_of_the_sample(
-    shell: Callable[[str], Awaitable[Ran]], ns: UsageNamespace, tmp_path: Path
+    shell: Shell, ns: UsageNamespace, tmp_path: Path
 ) -> None:
     await ns.apply(SAMPLE.read_text())
-    yaml_block, commands = (
-        next(each.text for each in blocks_of(ROOT / "README.md") if start in each.text)
-        for start in ("kind: PodProbeMarker", "kubectl apply -f game.yaml")
-    )
+    marker = _of_the_readme("kind: PodProbeMarker")
+    commands = _of_the_readme("kubectl apply -f game.yaml")
     script = re.sub("^(kubectl|kruise-probe \\w+)", rf"\1 -n {ns.namespace}", commands, flags=re.M)
     file = tmp_path / "game.yaml"
 
-    file.write_text(yaml_block)
+    file.write_text(marker)
     assert (await shell(script)).code == 0
     await ns.explained("game-0", "", probe="empty")
 
-    file.write_text(yaml_block.replace("containerName: server", "containerName: sever"))
+    file.write_text(marker.replace("containerName: server", "containerName: sever"))
     assert (await shell(script)).code == 0
     await ns.explained("game-0", "ContainerNotFound", probe="empty")
 
 
+def _of_the_readme(text: str) -> str:
+    """The first block that contains this text."""
+    return next(block.text for block in blocks_of(ROOT / "README.md") if text in block.text)
+
+
 def _comparable(text: str) -> list[str]:
-    return [
-        LISTING.sub("IP", re.sub(r"node-\d", "NODE", line)).rstrip()
-        for line in text.splitlines()
-        if line.strip()
-    ]
+    """The lines without what differs between clusters, and without empty ones."""
+    text = ADDRESS.sub("IP", re.sub(r"node-\d", "NODE", text))
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
 @cases(
@@ -128,8 +132,8 @@ def test_a_chinese_page_has_the_same_commands_and_yaml(english: str, chinese: st
 
 
 def test_the_shorter_chinese_page_has_commands_and_yaml_of_the_english_one() -> None:
-    english = _code_of("docs/get-started.md")
-    assert [code for code in _code_of("docs/zh/get-started.md") if code not in english] == []
+    chinese = set(_code_of("docs/zh/get-started.md"))
+    assert chinese - set(_code_of("docs/get-started.md")) == set()
 
 
 def _code_of(page: str) -> list[tuple[str, str]]:
@@ -151,10 +155,10 @@ def _named_in(readme: str) -> list[set[str]]:
     return [code, pages - {"README.md", "README.zh-CN.md"}]
 
 
-@pytest.mark.parametrize("page", [pytest.param(each, id=each.name) for each in BESIDE_THE_DOCS])
+@pytest.mark.parametrize("page", BESIDE_THE_DOCS, ids=attrgetter("name"))
 def test_links_of_pages_beside_the_docs_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
-    assert [each for each in links if not (page.parent / each).exists()] == []
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 FAMILIES = (
@@ -163,27 +167,30 @@ FAMILIES = (
 
 
 def test_every_metric_that_is_named_exists_and_every_one_that_exists_is_explained() -> None:
-    source = "\n".join(each.read_text() for each in (ROOT / "kruise_probe").rglob("*.py"))
-    there = {
-        each.removesuffix("_total")
-        for each in re.findall(rf"\"((?:{FAMILIES})_[a-z_]+)\"", source)
-        if not each.startswith("kruise_probe_version")
+    source = "\n".join(file.read_text() for file in (ROOT / "kruise_probe").rglob("*.py"))
+    exposed = {
+        name.removesuffix("_total")
+        for name in re.findall(rf"\"((?:{FAMILIES})_[a-z_]+)\"", source)
+        if not name.startswith("kruise_probe_version")
     }
-    for page in ("operating.md", "metrics.md"):
-        named = {
-            re.sub("_(total|bucket)$", "", each)
-            for each in re.findall(rf"\b(?:{FAMILIES})_[a-z_]+", (ROOT / "docs" / page).read_text())
-        }
-        assert named
-        assert named <= there
-        assert page != "metrics.md" or there == named, "docs/metrics.md has every one"
+
+    def named_on(page: str) -> set[str]:
+        text = (ROOT / "docs" / page).read_text()
+        names = re.findall(rf"\b(?:{FAMILIES})_[a-z_]+", text)
+        return {re.sub("_(total|bucket)$", "", name) for name in names}
+
+    named = named_on("operating.md")
+    assert named
+    assert named <= exposed
+    assert named_on("metrics.md") == exposed
 
 
 def test_every_alert_has_a_part_of_the_page_of_alerts() -> None:
     page = (ROOT / "docs/alerts.md").read_text()
     parts = re.findall(r"^## (\w+)$", page, re.MULTILINE)
-    assert parts == [rule["alert"] for rule in ALERTS["groups"][0]["rules"]]
-    for rule in ALERTS["groups"][0]["rules"]:
+    (group,) = ALERTS["groups"]
+    assert parts == [rule["alert"] for rule in group["rules"]]
+    for rule in group["rules"]:
         assert rule["annotations"]["runbook_url"].endswith(f"/alerts.md#{rule['alert'].lower()}")
 
 
@@ -191,9 +198,7 @@ def test_every_alert_has_a_part_of_the_page_of_alerts() -> None:
     shutil.which("promtool") is None and os.environ.get("CI") != "true",
     reason="promtool is not installed (Debian: prometheus)",
 )
-async def test_the_alerts_fire_when_they_should(
-    shell: Callable[[str], Awaitable[Ran]], tmp_path: Path
-) -> None:
+async def test_the_alerts_fire_when_they_should(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "alerts.yaml").write_text(yaml.safe_dump(ALERTS))
     shutil.copy(ROOT / "test" / "data" / "alerts-test.yaml", tmp_path)
     ran = await shell("promtool check rules alerts.yaml && promtool test rules alerts-test.yaml")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import yaml
 from integration.usage_namespace import UsageNamespace
 from support.hollow import marker_object, probe
 from support.programs import until
@@ -22,20 +21,23 @@ def pod(command: Sequence[str] = ("sleep", "1000"), gate: str = "", paused: bool
         "command": list(command),
         "ports": [{"name": "game", "containerPort": 7000}],
     }
+    gates = [{"conditionType": gate}] if gate else []
     return typed(
         "Pod",
         metadata={"name": "web", "labels": {"app": "web"}, "annotations": _pause(paused)},
-        spec={
-            "containers": [container],
-            "readinessGates": [{"conditionType": gate}] if gate else [],
-        },
+        spec={"containers": [container], "readinessGates": gates},
     )
 
 
 def marker(
-    name: str = "marker", *, app: str = "web", container: str = "main", paused: bool = False,
-    policies: Sequence[Json] = (), **handler: Json,
-) -> Json:  # fmt: skip
+    name: str = "marker",
+    *,
+    app: str = "web",
+    container: str = "main",
+    paused: bool = False,
+    policies: Sequence[Json] = (),
+    **handler: Json,
+) -> Json:
     checked = probe(
         "checked",
         containerName=container,
@@ -44,7 +46,8 @@ def marker(
         markerPolicy=list(policies),
     )
     made = marker_object(checked, name=name, app=app)
-    return {**made, "metadata": {"name": name, "annotations": _pause(paused)}}
+    made["metadata"]["annotations"] = _pause(paused)
+    return made
 
 
 def _pause(paused: bool) -> dict[str, str]:
@@ -60,16 +63,17 @@ MISTAKES = load_table(
 @pytest.mark.parametrize("row", MISTAKES.values(), ids=MISTAKES)
 async def test_one_command_names_the_mistake(ns: UsageNamespace, tmp_path: Path, row: Json) -> None:
     named = row["names"]
-    await ns.apply(yaml.safe_dump_all(row["objects"]))
-    printed: list[Ran] = []
+    command = f"kruise-probe {row['command']} -n {ns.namespace}"
+    ran = Ran(None, "", "")
 
     async def is_named() -> bool:
-        line = f"kruise-probe {row['command']} -n {ns.namespace}"
-        printed.append(await run(line, kubeconfig=ns.playground.kubeconfig, folder=tmp_path))
-        return all(text in printed[-1].out for text in named)
+        nonlocal ran
+        ran = await run(command, kubeconfig=ns.playground.kubeconfig, folder=tmp_path)
+        return all(text in ran.out for text in named)
 
+    await ns.apply_objects(row["objects"])
     try:
         await until("the mistake is named", is_named)
     except AssertionError:
-        raise AssertionError(f"not named: {named}\n{printed[-1].out}{printed[-1].err}") from None
-    assert (printed[-1].code, printed[-1].err) == (0, "")
+        raise AssertionError(f"not named: {named}\n{ran}") from None
+    assert (ran.code, ran.err) == (0, "")

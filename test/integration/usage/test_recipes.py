@@ -1,7 +1,6 @@
 """The recipes do what they say, on the YAML that stands in the docs."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -11,7 +10,7 @@ from support.pages import ROOT, Block, block, blocks_of
 from support.playground import ControlledPlayground, stopped
 from support.programs import ALONE
 from support.tables import load_table
-from support.target import annotations, condition, labels, marker_path, pod_path
+from support.target import annotations, condition, labels, status_of
 from support.wire import Json, typed
 
 from kruise_probe_playground.documents import objects_for
@@ -19,9 +18,21 @@ from kruise_probe_playground.documents import objects_for
 COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
-async def apply(ns: Any, recipe: Block) -> None:
+async def apply(ns: UsageNamespace, recipe: Block) -> None:
     for document in recipe.documents:
         await ns.apply_objects(objects_for(document))
+
+
+async def gets(ns: UsageNamespace, pod: str, wanted: Json) -> Json:
+    """The pod, once it has these marks; None is for none."""
+    return await ns.shows(pod, lambda it: {key: marks(it).get(key) for key in wanted} == wanted)
+
+
+def marks(pod: Json) -> Json:
+    """Labels and annotations by their keys. An annotation whose key is also a label's is `annotation KEY`."""
+    found = annotations(pod)
+    apart = {f"annotation {key}": value for key, value in found.items()}
+    return {**apart, **found, **labels(pod)}
 
 
 def write_at_once(path: Path, text: str) -> None:
@@ -41,11 +52,11 @@ async def test_a_scale_in_deletes_the_idle_game_server_first(
     await apply(ns, recipe("Idle game servers: scale in the empty ones first"))
     first, second = await ns.pod_names(2)
     for name in (first, second):
-        await ns.shows(name, lambda pod: labels(pod).get("gameserver-idle") == "true")
+        await gets(ns, name, {"gameserver-idle": "true"})
 
     write_at_once(ns.folder(first, "game-server") / "players", "4\n")
 
-    playing = await ns.shows(first, lambda pod: labels(pod).get("gameserver-idle") == "false")
+    playing = await gets(ns, first, {"gameserver-idle": "false"})
     idle = await ns.shows(second, lambda pod: annotations(pod).get(COST))
     assert condition(playing, "game.io/idle")["message"] == "4 players"
     assert int(annotations(idle)[COST]) < int(annotations(playing)[COST])
@@ -62,56 +73,44 @@ RECIPES = load_table(ROOT / "test" / "data" / "recipes.yaml", {})
 async def test_the_marks_follow_the_file_of_the_pod(ns: UsageNamespace, name: str) -> None:
     row = RECIPES[name]
 
-    async def gets(pod: str, wanted: Json) -> None:
-        await ns.shows(pod, lambda it: {key: marks(it).get(key) for key in wanted} == wanted)
-
     await apply(ns, recipe(row["heading"]))
     for pod, wanted in row["first"].items():
-        await gets(pod, wanted)
+        await gets(ns, pod, wanted)
     for step in row["steps"]:
         path = ns.folder(step["pod"], row["container"]) / row["file"]
         if step["text"] is None:
             path.unlink()
         else:
             write_at_once(path, step["text"])
-        await gets(step["pod"], step["marks"])
-
-
-def marks(pod: Json) -> Json:
-    """Labels and annotations by their keys. An annotation whose key is also a label's is `annotation KEY`."""
-    return {
-        **{f"annotation {key}": value for key, value in annotations(pod).items()},
-        **annotations(pod),
-        **labels(pod),
-    }
+        await gets(ns, step["pod"], step["marks"])
 
 
 async def test_the_first_example_writes_the_marks_that_it_shows(ns: UsageNamespace) -> None:
     await apply(ns, block("get-started.md", "Scale in without losing a match"))
 
     first, second = await ns.pod_names(2)
-    idle = await ns.shows(first, lambda pod: annotations(pod).get(COST) == "-10")
+    idle = await gets(ns, first, {COST: "-10"})
     shown = condition(idle, "game.example.com/idle")
     assert (shown["status"], shown["message"]) == ("True", "0 players")
 
-    await ns.shows(second, lambda pod: annotations(pod).get(COST) == "-10")
+    await gets(ns, second, {COST: "-10"})
     write_at_once(ns.folder(second, "server") / "players", "4\n")
 
-    await ns.shows(second, lambda pod: annotations(pod).get(COST) == "10")
+    await gets(ns, second, {COST: "10"})
 
 
 async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_marker(
-    ns: UsageNamespace, playground: ControlledPlayground
+    ns: UsageNamespace,
 ) -> None:
     await apply(ns, recipe("Readiness gate: traffic when the cache is warm"))
     gate = "shop.example.com/cache-warm"
-    pod = await ns.shows("shop", lambda pod: condition(pod, "Ready").get("status") == "True")
-    assert condition(pod, gate)["status"] == "True"
+    pod = await ns.shows("shop", lambda pod: status_of(pod, "Ready") == "True")
+    assert status_of(pod, gate) == "True"
 
-    await playground.api.delete(marker_path("cache", ns.namespace))
+    await ns.api.delete(ns.marker_path("cache"))
 
     pod = await ns.shows("shop", lambda pod: condition(pod, gate).get("reason") == "ProbeRemoved")
-    assert condition(pod, "Ready")["status"] == "True"
+    assert status_of(pod, "Ready") == "True"
 
 
 async def test_what_a_provider_reports_is_marked_as_the_policies_say(
@@ -120,9 +119,7 @@ async def test_what_a_provider_reports_is_marked_as_the_policies_say(
     (marker,) = recipe("Serverless pods").documents
     node = f"{ns.namespace}-virtual"
     virtual = {"name": node, "labels": {"type": "virtual-kubelet"}}
-    await playground.api.create(
-        "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": virtual}
-    )
+    await ns.api.create("/api/v1/nodes", typed("Node", metadata=virtual))
     pod = typed(
         "Pod",
         metadata={
@@ -133,26 +130,24 @@ async def test_what_a_provider_reports_is_marked_as_the_policies_say(
         spec={"nodeName": node, "containers": [{"name": "minecraft", "image": "none"}]},
     )
     flags = (ALONE, "--feature-gates=EnablePodProbeMarkerOnServerless=true")
+
+    async def report(status: str) -> None:
+        reported = {"type": "game.kruise.io/healthy", "status": status}
+        change = {"status": {"phase": "Running", "conditions": [reported]}}
+        await ns.api.merge(ns.pod_path("minecraft", "status"), change)
+
     with stopped(playground.manager):
         async with programs.running("manager", playground.kubeconfig, tmp_path, *flags):
             await ns.apply_objects([marker, pod])
             for status, label in (("True", "true"), ("False", None), ("True", "true")):
-                reported = {"type": "game.kruise.io/healthy", "status": status}
-                await playground.api.merge(
-                    pod_path("minecraft", ns.namespace, "status"),
-                    {"status": {"phase": "Running", "conditions": [reported]}},
-                )
-                await ns.shows(
-                    "minecraft", lambda pod, wanted=label: labels(pod).get("healthy") == wanted
-                )
+                await report(status)
+                await gets(ns, "minecraft", {"healthy": label})
 
 
 def annotations_shown() -> Json:
-    """The metadata that the page shows as the manager's work."""
-    shown = next(
-        each
-        for each in blocks_of(ROOT / "docs" / "recipes.md")
-        if "kruise.io/podprobemarker-list" in each.text
-    )
-    found: Json = yaml.safe_load(shown.text)["metadata"]["annotations"]
-    return found
+    """The annotations that the page shows as the manager's work."""
+    for shown in blocks_of(ROOT / "docs" / "recipes.md"):
+        if "kruise.io/podprobemarker-list" in shown.text:
+            found: Json = yaml.safe_load(shown.text)["metadata"]["annotations"]
+            return found
+    raise AssertionError("recipes.md shows no list of probes")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from support.builders import marker_wire, pod_wire, policy_wire, probe_wire
+from support.cases import cases
 from support.kubeconfig import kubeconfig
 from support.scripted_pod import ScriptedPod, exited, serving_pod, status
 from support.shell import Ran, run
@@ -76,26 +77,26 @@ async def test_json_has_the_marks_and_null_for_removed_ones(tmp_path: Path) -> N
 
 async def test_requests_only_read_and_open_streams(tmp_path: Path) -> None:
     _, pod = await try_it(tmp_path, "web-0 --as jane --as-group ops", markers=[with_policies()])
-    assert {each.method for each in pod.requests} == {"GET"}
-    impersonated = ("Impersonate-User", "Impersonate-Group")
-    assert {tuple(map(each.headers.get, impersonated)) for each in pod.requests} == {
-        ("jane", "ops")
-    }
-    paths = [each.path.rpartition("/")[2] for each in pod.requests]
+    paths = [request.path.rpartition("/")[2] for request in pod.requests]
     assert paths == ["podprobemarkers", "web-0", "exec"]
+    for request in pod.requests:
+        assert request.method == "GET"
+        assert request.headers.get("Impersonate-User") == "jane"
+        assert request.headers.get("Impersonate-Group") == "ops"
 
 
-@pytest.mark.parametrize(
-    ("execute", "state"),
-    [pytest.param(exited(1), "Failed", id="failed"), pytest.param(None, "Unknown", id="unknown")],
+FORBIDDEN = {"exec": (403, status(403, "Forbidden", "no"))}
+
+
+@cases(
+    "responses state",
+    failed=({"execute": exited(1)}, "Failed"),
+    unknown=({"execute": None, "refusals": FORBIDDEN}, "Unknown"),
 )
 async def test_exit_code_is_1_if_a_probe_does_not_succeed(
-    tmp_path: Path, execute: Any, state: str
+    tmp_path: Path, responses: Json, state: str
 ) -> None:
-    refusals = {} if execute else {"exec": (403, status(403, "Forbidden", "no"))}
-    ran, _ = await try_it(
-        tmp_path, "web-0", markers=[with_policies()], execute=execute, refusals=refusals
-    )
+    ran, _ = await try_it(tmp_path, "web-0", markers=[with_policies()], **responses)
     assert ran.code == 1
     assert state in ran.out
 
@@ -143,39 +144,59 @@ async def test_file_needs_no_permission_for_markers_and_no_crds(
     assert f"note: {note}; unknown: whether other markers own" in ran.out
 
 
-INVALID = with_policies() | {"spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": [
-    probe_wire(handler={"httpGet": {"port": 80, "host": "example.com"}}),
-]}}  # fmt: skip
+PROBE_WITH_HOST = probe_wire(handler={"httpGet": {"port": 80, "host": "example.com"}})
+WRONG_TYPE = with_policies()
+WRONG_TYPE["spec"]["probes"] = 3
+FILE = "web-0 -f marker.yaml"
 
 
-REFUSED = {
-    "no-pod": ("", None, 2, "Missing argument 'POD'"),
-    "another-kind": ("deployment/web", None, 2, "try takes a pod"),
-    "no-file": ("web-0 -f missing.yaml", None, 1, "missing.yaml:1:1: the file cannot be read: No such file"),
-    "no-yaml": ("web-0 -f marker.yaml", "a: [", 1, "marker.yaml:1:5: "),
-    "no-marker": ("web-0 -f marker.yaml", "a: b", 1, "there is no PodProbeMarker"),
-    "another-name": ("web-0 wbe -f marker.yaml", with_policies(), 1, "no PodProbeMarker wbe. Did you mean 'web'?"),
-    "several-markers": (
-        "web-0 -f marker.yaml",
-        yaml.safe_dump_all([with_policies("a"), with_policies("b")]), 1, "several PodProbeMarkers; name one of a, b",
+@cases(
+    "arguments file code error",
+    no_pod=("", None, 2, "Missing argument 'POD'"),
+    another_kind=("deployment/web", None, 2, "try takes a pod"),
+    no_file=(
+        "web-0 -f missing.yaml",
+        None,
+        1,
+        "missing.yaml:1:1: the file cannot be read: No such file",
     ),
-    "host-is-set": ("web-0 -f marker.yaml", INVALID, 1, "spec.probes[0].probe.httpGet.host: Forbidden: may not be set"),
-    "wrong-type": (
-        "web-0 -f marker.yaml",
-        with_policies() | {"spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": 3}}, 1, "spec.probes: must be a list, but is the number 3",
+    no_yaml=(FILE, "a: [", 1, "marker.yaml:1:5: "),
+    no_marker=(FILE, "a: b", 1, "there is no PodProbeMarker"),
+    another_name=(
+        "web-0 wbe -f marker.yaml",
+        with_policies(),
+        1,
+        "no PodProbeMarker wbe. Did you mean 'web'?",
     ),
-    "another-namespace": ("web-0 -f marker.yaml -n games", with_policies(), 2, "in namespace default, and -n is games"),
-    "no-such-pod": ("wbe-0", None, 1, "pod default/wbe-0 does not exist. Did you mean 'web-0'?"),
-    "not-selected": ("web-0", None, 1, "no PodProbeMarker selects pod default/web-0"),
-    "no-such-marker": ("web-0 web", None, 1, "PodProbeMarker default/web does not exist"),
-    "file-does-not-select": (
-        "web-0 -f marker.yaml",
-        with_policies(selector={"matchLabels": {"app": "api"}}), 1, "does not select pod default/web-0: ",
+    several_markers=(
+        FILE,
+        yaml.safe_dump_all([with_policies("a"), with_policies("b")]),
+        1,
+        "several PodProbeMarkers; name one of a, b",
     ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("arguments", "file", "code", "error"), REFUSED.values(), ids=REFUSED)
+    host_is_set=(
+        FILE,
+        marker_wire(probes=[PROBE_WITH_HOST]),
+        1,
+        "spec.probes[0].probe.httpGet.host: Forbidden: may not be set",
+    ),
+    wrong_type=(FILE, WRONG_TYPE, 1, "spec.probes: must be a list, but is the number 3"),
+    another_namespace=(
+        f"{FILE} -n games",
+        with_policies(),
+        2,
+        "in namespace default, and -n is games",
+    ),
+    no_such_pod=("wbe-0", None, 1, "pod default/wbe-0 does not exist. Did you mean 'web-0'?"),
+    not_selected=("web-0", None, 1, "no PodProbeMarker selects pod default/web-0"),
+    no_such_marker=("web-0 web", None, 1, "PodProbeMarker default/web does not exist"),
+    file_does_not_select=(
+        FILE,
+        with_policies(selector={"matchLabels": {"app": "api"}}),
+        1,
+        "does not select pod default/web-0: ",
+    ),
+)
 async def test_what_cannot_be_tried_is_one_sentence(
     tmp_path: Path, arguments: str, file: Json | str | None, code: int, error: str
 ) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from support.builders import marker_wire
 from support.cases import cases
@@ -39,8 +40,10 @@ from kruise_probe.daemon.probers.prober import CouldNotProbe, Target
 COST = "controller.kubernetes.io/pod-deletion-cost"
 MODEL = "inference.example.com/model"
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-DB, STORE = "db.example.com/role", "store.example.com/role"
-HEALTH, BUSY = "shop.example.com/health", "jobs.example.com/busy"
+DB = "db.example.com/role"
+STORE = "store.example.com/role"
+HEALTH = "shop.example.com/health"
+BUSY = "jobs.example.com/busy"
 
 
 def recipe(heading: str) -> CompiledMarker:
@@ -99,9 +102,8 @@ def on_port(entry: ContainerProbe, port: int) -> ContainerProbe:
     action = entry.probe.http_get
     if action is None:
         return entry
-    moved = msgspec.structs.replace(action, port=port)
-    numbers = msgspec.structs.replace(entry.probe, http_get=moved, timeout_seconds=5)
-    return msgspec.structs.replace(entry, probe=numbers)
+    moved = replace(action, port=port)
+    return replace(entry, probe=replace(entry.probe, http_get=moved, timeout_seconds=5))
 
 
 def response(status: int, body: bytes) -> bytes:
@@ -115,16 +117,25 @@ def metrics(name: str, value: float, **labels: str) -> bytes:
     for other in ("vllm:num_requests_running", "vllm:kv_cache_usage_perc", "process_start_time"):
         Gauge(other, "Another.", registry=registry).set(1)
     gauge = Gauge(name, "The wanted one.", list(labels), registry=registry)
-    (gauge.labels(*labels.values()) if labels else gauge).set(value)
+    if labels:
+        gauge = gauge.labels(**labels)
+    gauge.set(value)
     return response(200, generate_latest(registry))
 
 
 def models(*names: str) -> bytes:
     """The response of vLLM for /v1/models."""
     data: list[Json] = [
-        {"id": name, "object": "model", "created": 1, "owned_by": "vllm", "root": name, "parent": None}
+        {
+            "id": name,
+            "object": "model",
+            "created": 1,
+            "owned_by": "vllm",
+            "root": name,
+            "parent": None,
+        }
         for name in names
-    ]  # fmt: skip
+    ]
     return response(200, msgspec.json.encode({"object": "list", "data": data}))
 
 
@@ -140,10 +151,13 @@ JAVA = "Java: a health check that is 503 with a reason"
 WORKERS = "Workers: drain a busy one"
 WAITING = "vllm:num_requests_waiting"
 LLAMA = {"model_name": "llama", "engine": "0"}
+OOM = "HTTP probe failed with statuscode: 500: oom"
+NO_TOKEN = 'HTTP probe failed with statuscode: 403: {"message": "Forbidden", "reason": null}'
 NOT_FOUND = (
     "HTTP probe failed with statuscode: 404, not in statusCodes 200, 503: "
     '{"timestamp":"2026-11-29T00:51:24.738+00:00","status":404,"error":"Not Found","path":"/actuator/nothing"}'
 )
+OUT = "OUT_OF_SERVICE"
 
 
 @cases(
@@ -151,25 +165,20 @@ NOT_FOUND = (
     empty_queue=(QUEUE, metrics(WAITING, 0, **LLAMA), "0", {COST: "0"}),
     queue=(QUEUE, metrics(WAITING, 13, **LLAMA), "10", {COST: "10"}),
     no_gauge=(QUEUE, metrics("x", 1), f"NoValue: no sample of {WAITING}", {COST: "1000"}),
-    failing=(QUEUE, response(500, b"oom"), "HTTP probe failed with statuscode: 500: oom", {COST: "1000"}),
+    failing=(QUEUE, response(500, b"oom"), OOM, {COST: "1000"}),
     model=(LOADED, models("meta-llama/Llama-3-8B"), "meta-llama/Llama-3-8B", {MODEL: "Llama-3-8B"}),
     no_model=(LOADED, models(), "NoValue: .data[0].id: no 0", {}),
     idle=(NOTEBOOKS, recorded("jupyter-idle"), "0", {SAFE: "true"}),
     kernels=(NOTEBOOKS, recorded("jupyter-busy"), ".kernels 1 > max 0", {SAFE: "false"}),
-    without_token=(
-        NOTEBOOKS, recorded("jupyter-without-token"),
-        'HTTP probe failed with statuscode: 403: {"message": "Forbidden", "reason": null}', {SAFE: "false"},
-    ),
+    without_token=(NOTEBOOKS, recorded("jupyter-without-token"), NO_TOKEN, {SAFE: "false"}),
     up=(JAVA, recorded("actuator-up"), "UP", {HEALTH: "UP"}),
-    out_of_service=(
-        JAVA, recorded("actuator-out-of-service"), "OUT_OF_SERVICE", {HEALTH: "OUT_OF_SERVICE"},
-    ),
+    out_of_service=(JAVA, recorded("actuator-out-of-service"), OUT, {HEALTH: OUT}),
     no_endpoint=(JAVA, recorded("actuator-not-found"), NOT_FOUND, {HEALTH: "NONE"}),
     busy=(WORKERS, metrics("jobs_in_progress", 4), "jobs_in_progress 4 > max 0", {BUSY: "true"}),
     drained=(WORKERS, metrics("jobs_in_progress", 0), "0", {BUSY: "false"}),
     without_jobs=(WORKERS, metrics("x", 1), "0", {BUSY: "false"}),
     empty_page=(WORKERS, response(200, b""), "NoValue: the text is empty", {}),
-)  # fmt: skip
+)
 async def test_a_recipe_marks_the_pod_by_what_the_program_sends(
     heading: str, sent: bytes, message: str, marks: Json
 ) -> None:
@@ -219,34 +228,32 @@ async def eventually(marker: CompiledMarker, commands: LocalCommands, marks: Jso
 
 
 async def test_the_role_of_redis_follows_replicaof(tmp_path: Path) -> None:
-    server = shutil.which("redis-server") or pytest.skip(
-        "no redis-server: apt-get install redis-server"
-    )
-    port = free_port()
+    if shutil.which("redis-server") is None:
+        pytest.skip("no redis-server: apt-get install redis-server")
+    port = str(free_port())
     commands = LocalCommands(REDISCLI_AUTH="")
     marker = at_port_of_redis(recipe(REDIS), port)
     message, marks = await attempt(marker, commands=commands)
     assert "Connection refused" in message
     assert marks == {STORE: "none"}
-    with process(
-        server, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)
-    ):
+    address = ("--bind", "127.0.0.1", "--port", port)
+    with process("redis-server", *address, "--save", "", "--dir", str(tmp_path)):
         assert await eventually(marker, commands, {STORE: "master"}) == "master"
-        command = ("redis-cli", "-p", str(port), "replicaof", "127.0.0.1", "1")
+        command = ("redis-cli", "-p", port, "replicaof", "127.0.0.1", "1")
         await asyncio.to_thread(run_command, *command)
         assert await eventually(marker, commands, {STORE: "slave"}) == "slave"
 
 
-def at_port_of_redis(marker: CompiledMarker, port: int) -> CompiledMarker:
+def at_port_of_redis(marker: CompiledMarker, port: str) -> CompiledMarker:
     """The recipe with `-p`, as a machine has other servers."""
     (probe,) = marker.probes
-    action = probe.container_probe.probe.exec
+    entry = probe.container_probe
+    action = entry.probe.exec
     assert action is not None
     program, *arguments = action.command
-    moved = msgspec.structs.replace(action, command=(program, "-p", str(port), *arguments))
-    numbers = msgspec.structs.replace(probe.container_probe.probe, exec=moved)
-    entry = msgspec.structs.replace(probe.container_probe, probe=numbers)
-    return msgspec.structs.replace(marker, probes=(probe._replace(container_probe=entry),))
+    moved = replace(action, command=(program, "-p", port, *arguments))
+    entry = replace(entry, probe=replace(entry.probe, exec=moved))
+    return replace(marker, probes=(probe._replace(container_probe=entry),))
 
 
 @contextmanager
@@ -262,14 +269,14 @@ POSTGRES_PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
 
 async def test_the_role_of_postgres_follows_recovery() -> None:
-    programs = POSTGRES_PROGRAMS
-    if not programs:
+    if not POSTGRES_PROGRAMS:
         pytest.skip("no PostgreSQL: apt-get install postgresql")
-    port = free_port()
+    programs = POSTGRES_PROGRAMS[-1]
+    port = str(free_port())
     commands = LocalCommands(
-        PATH=f"{programs[-1]}:{os.environ['PATH']}",
+        PATH=f"{programs}:{os.environ['PATH']}",
         PGHOST="127.0.0.1",
-        PGPORT=str(port),
+        PGPORT=port,
         PGUSER="postgres",
         PGDATABASE="postgres",
     )
@@ -279,9 +286,9 @@ async def test_the_role_of_postgres_follows_recovery() -> None:
     user: dict[str, Any] = {"user": "postgres", "cwd": "/"} if os.geteuid() == 0 else {}
     with folder_of("postgres") as folder:
         data = str(folder / "data")
-        initdb = (str(programs[-1] / "initdb"), "-D", data, "-A", "trust", "-N", "-U", "postgres")
+        initdb = (f"{programs}/initdb", "-D", data, "-A", "trust", "-N", "-U", "postgres")
         await asyncio.to_thread(run_command, *initdb, **user)
-        server = (str(programs[-1] / "postgres"), "-D", data, "-p", str(port), "-k", data)
+        server = (f"{programs}/postgres", "-D", data, "-p", port, "-k", data)
         with process(*server, **user):
             assert await eventually(marker, commands, {DB: "primary"}) == "f"
         (folder / "data" / "standby.signal").touch()
