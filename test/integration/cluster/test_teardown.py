@@ -27,7 +27,7 @@ iptables nat -A KUBE-SERVICES -d 10.96.0.1/32 -j KUBE-SVC-OURS
 
 def shell(script: str, folder: Path, *, stdin: str = "", **environ: str) -> tuple[str, str]:
     """What a script writes, and its errors, that uses the parts of hack/cluster."""
-    sourced = "".join(f"source {HACK}/lib/{each}.sh\n" for each in PARTS)
+    sourced = "".join(f"source {HACK}/lib/{part}.sh\n" for part in PARTS)
     done = subprocess.run(
         ["bash", "-c", f"set -euo pipefail\nhack={HACK}\n{sourced}{script}"],
         input=stdin,

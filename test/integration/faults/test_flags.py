@@ -4,10 +4,10 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-import pytest
 from support.background import background
+from support.cases import cases
+from support.embedded_cluster import EmbeddedCluster
 from support.fake_runtime import ExecCall, ScriptedRuntime, hang
 from support.hollow import CONDITION, node_name, probe
 from support.patience import PATIENCE_SECONDS
@@ -19,14 +19,13 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.daemon.cri.runtime import ExecResult
 
 NODE = node_name(0)
-KEY = NamespacedName("", NODE)
 
 
 @asynccontextmanager
 async def daemon(
-    cluster: Any, runtime: ScriptedRuntime, *flags: str, commands: int = 1
+    cluster: EmbeddedCluster, runtime: ScriptedRuntime, *flags: str, commands: int = 1
 ) -> AsyncIterator[Program]:
-    """A daemon that is asked to run `check <n>` in one container, each once a second."""
+    """A daemon that runs `check NUMBER` in one container, each command once a second."""
     runtime.start("uid-1", "main")
     probes = [
         {
@@ -41,7 +40,7 @@ async def daemon(
         yield program
 
 
-async def test_max_concurrent_execs(cluster: Any) -> None:
+async def test_max_concurrent_execs(cluster: EmbeddedCluster) -> None:
     runtime = ScriptedRuntime()
     for number in range(6):
         runtime.on_exec("check", str(number), script=hang())
@@ -59,7 +58,7 @@ async def test_max_concurrent_execs(cluster: Any) -> None:
         assert await program.metric("kruise_probe_exec_in_flight") == 2
 
 
-async def test_message_sync_interval(cluster: Any) -> None:
+async def test_message_sync_interval(cluster: EmbeddedCluster) -> None:
     runtime = ScriptedRuntime()
     numbers = itertools.count()
 
@@ -70,43 +69,43 @@ async def test_message_sync_interval(cluster: Any) -> None:
     seen: list[int] = []
 
     def three_in_a_row(report: Json) -> bool:
-        seen.extend(int(each) for _, each in results_of(report).values() if each)
-        return any({each, each + 1, each + 2} <= set(seen) for each in seen)
+        seen.extend(int(message) for _, message in results_of(report).values() if message)
+        return any({number, number + 1, number + 2} <= set(seen) for number in seen)
 
     async with daemon(cluster, runtime, "--message-sync-interval=0"):
-        await cluster.api.node_pod_probes.until(
-            "each message is published", three_in_a_row, name=NODE
-        )
+        reports = cluster.api.node_pod_probes
+        await reports.until("each message is published", three_in_a_row, name=NODE)
 
 
-async def test_refresh_interval_system_namespace_and_readiness_of_the_daemon(cluster: Any) -> None:
+async def test_refresh_interval_system_namespace_and_readiness_of_the_daemon(
+    cluster: EmbeddedCluster,
+) -> None:
     await cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
     flags = ("--result-refresh-interval=1s", "--system-namespace=elsewhere")
     async with daemon(cluster, ScriptedRuntime(), *flags) as program:
         await program.ready()
         reports = cluster.api.node_pod_probes
-        await reports.wait(
-            "the same is published again",
-            lambda: (
-                len({str(each["status"]) for each in reports.history[KEY] if results_of(each)}) >= 3
-            ),
-        )
-        text = (await program.get("readyz?verbose"))[1]
+
+        def is_published_again() -> bool:
+            history = reports.history[NamespacedName("", NODE)]
+            return len({str(report["status"]) for report in history if results_of(report)}) >= 3
+
+        await reports.wait("the same is published again", is_published_again)
+        _, text = await program.get("readyz?verbose")
         assert_lease(cluster, f"kruise-probe-{NODE}", 60)
-    assert named(text) == {
-        *("loop", "kubeconfig", "runtime"),
-        *("cache nodepodprobes", "watch nodepodprobes"),
-    }
+    caches = {"cache nodepodprobes", "watch nodepodprobes"}
+    assert named(text) == {"loop", "kubeconfig", "runtime"} | caches
 
 
-def assert_lease(cluster: Any, name: str, seconds: int) -> None:
+def assert_lease(cluster: EmbeddedCluster, name: str, seconds: int) -> None:
     """The only Lease is in the namespace `elsewhere`."""
     (lease,) = cluster.server.objects("leases.coordination.k8s.io")
-    place = lease["metadata"]["namespace"], lease["metadata"]["name"]
-    assert (*place, lease["spec"]["leaseDurationSeconds"]) == ("elsewhere", name, seconds)
+    assert lease["metadata"]["namespace"] == "elsewhere"
+    assert lease["metadata"]["name"] == name
+    assert lease["spec"]["leaseDurationSeconds"] == seconds
 
 
-async def test_rest_config_qps_and_burst(cluster: Any) -> None:
+async def test_rest_config_qps_and_burst(cluster: EmbeddedCluster) -> None:
     await cluster.hollow.add_nodes(1)
     await cluster.hollow.add_pods(20, nodes=1)
     qps, burst = 4, 2
@@ -116,43 +115,42 @@ async def test_rest_config_qps_and_burst(cluster: Any) -> None:
         await cluster.hollow.add_marker(probe())
         await cluster.api.pods.wait(
             "all are marked",
-            lambda: all(condition(each, CONDITION) for each in cluster.api.pods.all()),
+            lambda: all(condition(pod, CONDITION) for pod in cluster.api.pods.all()),
         )
-    sent = [each.at for each in cluster.proxy.log if each.resource == "pods/status"]
+    sent = [seen.at for seen in cluster.proxy.log if seen.resource == "pods/status"]
     assert len(sent) == 20
     # Half of the ideal: these are the times at the proxy, and a busy machine delays the first request more.
     assert sent[-1] - sent[0] >= (len(sent) - burst) / qps / 2
 
 
-async def test_workers_sync_period_and_readiness_of_the_manager(cluster: Any) -> None:
+async def test_workers_sync_period_and_readiness_of_the_manager(cluster: EmbeddedCluster) -> None:
     await cluster.hollow.add_nodes(1)
     await cluster.hollow.add_pods(1, nodes=1)
     flags = ("--podprobemarker-workers=3", "--nodepodprobe-workers=5", "--sync-period=1s")
     async with cluster.manager(*flags) as manager:
         await manager.ready()
-        text = (await manager.get("readyz?verbose"))[1]
-        caches = ("podprobemarkers", "pods", "nodes", "nodepodprobes", "leases")
-        assert named(text) == {"loop", "kubeconfig"} | {
-            f"{what} {each}" for what in ("cache", "watch") for each in caches
-        }
+        _, text = await manager.get("readyz?verbose")
+        kinds = ("podprobemarkers", "pods", "nodes", "nodepodprobes", "leases")
+        caches = {f"cache {kind}" for kind in kinds}
+        watches = {f"watch {kind}" for kind in kinds}
+        assert named(text) == {"loop", "kubeconfig"} | caches | watches
         await cluster.hollow.add_marker(probe())
-        told = (await manager.get("metrics"))[1]
-        for controller, workers in (("podprobemarker", 3), ("nodepodprobe", 5)):
-            name = f'controller_runtime_max_concurrent_reconciles{{controller="{controller}"}}'
-            assert f"{name} {workers}.0" in told
+        _, metrics = await manager.get("metrics")
+        workers = "controller_runtime_max_concurrent_reconciles"
+        assert f'{workers}{{controller="podprobemarker"}} 3.0' in metrics
+        assert f'{workers}{{controller="nodepodprobe"}} 5.0' in metrics
 
-        async def looked_at_again() -> bool:
-            return bool(await manager.metric("controller_runtime_reconcile_total") >= 40)
+        async def has_reconciled_again() -> bool:
+            return await manager.metric("controller_runtime_reconcile_total") >= 40
 
-        await manager.until("it looks at everything again and again", looked_at_again)
+        await manager.until("it reconciles everything again and again", has_reconciled_again)
         assert cluster.server.faults.count(code=409) == 0
 
 
-@pytest.mark.parametrize(
-    ("interval", "most"),
-    [pytest.param("0", 21, id="no-limit"), pytest.param("1h", 4, id="an-hour")],
-)
-async def test_how_often_messages_alone_are_written(cluster: Any, interval: str, most: int) -> None:
+@cases("interval most", no_limit=("0", 21), an_hour=("1h", 4))
+async def test_how_often_messages_alone_are_written(
+    cluster: EmbeddedCluster, interval: str, most: int
+) -> None:
     """The first write is the first result; with a limit there are three more."""
     said = ["first"]
     cluster.daemons.result_of = lambda _pod, _probe: ("Succeeded", said[-1])
@@ -176,10 +174,11 @@ async def test_how_often_messages_alone_are_written(cluster: Any, interval: str,
             await cluster.daemons.write_changes()
             if number < most:
                 await pod_says(said[-1])
-    assert len([each for each in cluster.proxy.log if each.resource == "pods/status"]) == most
+    written = [seen for seen in cluster.proxy.log if seen.resource == "pods/status"]
+    assert len(written) == most
 
 
-async def test_where_leaders_are_elected_and_for_how_long(cluster: Any) -> None:
+async def test_where_leaders_are_elected_and_for_how_long(cluster: EmbeddedCluster) -> None:
     await cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
     flags = (
         "--enable-leader-election",
@@ -190,7 +189,7 @@ async def test_where_leaders_are_elected_and_for_how_long(cluster: Any) -> None:
     async with cluster.manager(*flags) as manager:
 
         async def leads() -> bool:
-            return bool(manager.has_logged("became leader"))
+            return manager.has_logged("became leader")
 
         await manager.until("it leads", leads)
         assert_lease(cluster, "chosen", 21)
@@ -198,7 +197,7 @@ async def test_where_leaders_are_elected_and_for_how_long(cluster: Any) -> None:
     assert not lease["spec"].get("holderIdentity"), "it was given back"
 
 
-async def test_caches_that_do_not_sync_in_time_end_the_manager(cluster: Any) -> None:
+async def test_caches_that_do_not_sync_in_time_end_the_manager(cluster: EmbeddedCluster) -> None:
     cluster.proxy.black_hole()
     async with cluster.manager("--controller-cache-sync-timeout=1s") as manager:
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from integration.processes import processes_with
+from support.cases import cases
 from support.patience import PATIENCE_SECONDS
 
 import kruise_probe
@@ -61,7 +62,10 @@ class Command:
         return [pid for pid in processes_with(str(self.folder)) if pid != self.process.pid]
 
     def files(self) -> list[str]:
-        return [name for _, folders, files in os.walk(self.folder) for name in (*folders, *files)]
+        names: list[str] = []
+        for _, folders, files in os.walk(self.folder):
+            names += folders + files
+        return names
 
     def leftovers(self) -> list[object]:
         """What is there when every process has had its time to end."""
@@ -90,10 +94,10 @@ def start(short_folder: Path) -> Iterator[Callable[..., Command]]:
         return started[-1]
 
     yield begin
-    for each in started:
-        each.process.kill()
-        each.process.communicate()
-        each.leftovers()  # The guardian removes them, and the folder may go only after it.
+    for command in started:
+        command.process.kill()
+        command.process.communicate()
+        command.leftovers()  # The guardian removes them, and the folder may go only after it.
 
 
 def test_check_observes_both_states_of_each_sample_probe(start: Callable[..., Command]) -> None:
@@ -113,9 +117,8 @@ def test_check_observes_both_states_of_each_sample_probe(start: Callable[..., Co
 def test_check_names_the_broken_link_that_explain_knows(
     start: Callable[..., Command], short_folder: Path
 ) -> None:
-    (short_folder / "own.yaml").write_text(
-        OWN.replace("containerName: main", "containerName: mian")
-    )
+    file = short_folder / "own.yaml"
+    file.write_text(OWN.replace("containerName: main", "containerName: mian"))
     code, _, err = start("--check", "--check-timeout=20s", "-f", str(short_folder)).end()
     assert code == 1
     assert "own#up on own: the pod has no container mian, only main. Did you mean 'main'?" in err
@@ -186,14 +189,7 @@ spec: {containers: [{name: main, image: none, command: [sleep, "1000"]}]}
 """
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param("", id="at-once"),
-        pytest.param("export KUBECONFIG", id="when-it-is-ready"),
-        pytest.param("idle", id="with-results"),
-    ],
-)
+@cases("moment", at_once="", when_it_is_ready="export KUBECONFIG", with_results="idle")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_process_or_file_is_left_after_any_end(
     start: Callable[..., Command], number: int, moment: str
@@ -215,13 +211,13 @@ def test_no_process_or_file_is_left_after_any_end(
         assert re.search(f"^stopped after {changes}", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
+@cases("relative", absolute=False, relative=True)
 def test_kubeconfig_out_is_written_and_removed_at_the_end(
     start: Callable[..., Command], short_folder: Path, relative: bool
 ) -> None:
     kubeconfig = short_folder / "kubeconfig"
-    asked = kubeconfig.name if relative else str(kubeconfig)
-    playground = start("--kubeconfig-out", asked, "--no-sample", cwd=short_folder)
+    flag = f"--kubeconfig-out={kubeconfig.name if relative else kubeconfig}"
+    playground = start(flag, "--no-sample", cwd=short_folder)
     playground.read_until("export KUBECONFIG")
     assert "127.0.0.1" in kubeconfig.read_text()
     playground.process.terminate()

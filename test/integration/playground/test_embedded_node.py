@@ -2,28 +2,18 @@
 
 from typing import Any
 
-import pytest
 from integration.processes import processes_with
+from support.cases import cases
+from support.hollow import probe
 from support.playground import PlaygroundNamespace
 from support.programs import until
+from support.wire import Json
 
-Json = dict[str, Any]
+REST = "while :; do sleep 1; done"
 
 
 def shell(name: str, script: str, **more: Any) -> Json:
     return {"name": name, "image": "none", "command": ["sh", "-c", script], **more}
-
-
-def status_of(pod: Json, name: str = "main", *, init: bool = False) -> Json:
-    listed = pod["status"].get("initContainerStatuses" if init else "containerStatuses") or ()
-    return next((each for each in listed if each["name"] == name), {})
-
-
-def phase_is(phase: str) -> Any:
-    return lambda pod: pod["status"].get("phase") == phase
-
-
-REST = "while :; do sleep 1; done"
 
 
 async def has_made(ns: PlaygroundNamespace, name: str, pod: str = "web") -> None:
@@ -38,7 +28,7 @@ async def has_made(ns: PlaygroundNamespace, name: str, pod: str = "web") -> None
 async def test_init_containers_run_one_after_the_other_and_sidecars_stay(
     ns: PlaygroundNamespace,
 ) -> None:
-    pod = await ns.pod(
+    await ns.pod(
         initContainers=[
             shell("first", "echo first >> ../order"),
             # It has started when its process has: how far that has come is the process's own affair.
@@ -47,9 +37,11 @@ async def test_init_containers_run_one_after_the_other_and_sidecars_stay(
         ],
         containers=[shell("main", f"echo main >> ../order; {REST}")],
     )
-    pod = await ns.until("runs", phase_is("Running"))
-    assert status_of(pod, "first", init=True)["state"]["terminated"]["reason"] == "Completed"
-    assert status_of(pod, "side", init=True)["started"] is True
+    pod = await ns.until("runs", lambda pod: pod["status"].get("phase") == "Running")
+    first, side, _ = pod["status"]["initContainerStatuses"]
+    assert (first["name"], side["name"]) == ("first", "side")
+    assert first["state"]["terminated"]["reason"] == "Completed"
+    assert side["started"] is True
     order = ns.folder().parent / "order"
     assert order.read_text().split()[:2] == ["first", "second"]
 
@@ -72,16 +64,6 @@ async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder
     assert (container.exit_code, container.log.last_line()) == (0, "asked")
 
 
-def waiting(status: Json) -> Json:
-    found: Json = status["state"].get("waiting") or {}
-    return found
-
-
-def ended(status: Json) -> Json:
-    found: Json = status["lastState"].get("terminated") or {}
-    return found
-
-
 SERVE_ALL = """
 import os, socket, time
 everywhere = socket.create_server(("0.0.0.0", 0))
@@ -96,46 +78,57 @@ async def test_a_pod_that_serves_a_port_for_all_has_an_event(ns: PlaygroundNames
     await ns.pod()
     await has_made(ns, "port", pod="all")
     port = int((ns.folder("all") / "port").read_text())
-    handler = {"tcpSocket": {"port": port}}
-    kind = "example.com/all"
-    await ns.marker(
-        {"name": "p", "containerName": "main", "probe": handler, "podConditionType": kind}
-    )
+    await ns.marker(probe(probe={"tcpSocket": {"port": port}}))
     await ns.api.events.wait("the pod has the event", lambda: events(ns, "PortShared", "all"))
 
 
 def events(ns: PlaygroundNamespace, reason: str, pod: str = "web") -> list[Json]:
     """The events of a pod of this namespace that have this reason."""
-    mine = (ns.namespace, reason, pod)
     return [
-        each
-        for each in ns.api.events.all()
-        if (each["metadata"]["namespace"], each["reason"], each["involvedObject"]["name"]) == mine
+        event
+        for event in ns.api.events.all()
+        if event["metadata"]["namespace"] == ns.namespace
+        and event["reason"] == reason
+        and event["involvedObject"]["name"] == pod
     ]
 
 
 NO_COMMAND = {"name": "main", "image": "nginx"}
 NO_PROGRAM = {"name": "main", "image": "none", "command": ["/no/such/program"]}
 ENV_FROM = shell("main", REST, envFrom=[{"configMapRef": {"name": "x"}}])
+CONFIG_ERROR = "waiting CreateContainerConfigError"
 
 
-@pytest.mark.parametrize(
-    ("container", "state", "reason", "message", "event"),
-    [
-        pytest.param(NO_COMMAND, waiting, "CreateContainerConfigError", "has no command, and the playground pulls no images", "Failed", id="no-command"),
-        pytest.param(ENV_FROM, waiting, "CreateContainerConfigError", "does not support envFrom", "Failed", id="env-from"),
-        pytest.param(NO_PROGRAM, ended, "StartError", "/no/such/program", "Failed", id="no-program"),
-        pytest.param(shell("main", "exit 3"), waiting, "CrashLoopBackOff", "restarting failed container", "BackOff", id="crash-loop"),
-    ],
-)  # fmt: skip
+@cases(
+    "container state message event",
+    no_command=(
+        NO_COMMAND,
+        CONFIG_ERROR,
+        "has no command, and the playground pulls no images",
+        "Failed",
+    ),
+    env_from=(ENV_FROM, CONFIG_ERROR, "does not support envFrom", "Failed"),
+    no_program=(NO_PROGRAM, "terminated StartError", "/no/such/program", "Failed"),
+    crash_loop=(
+        shell("main", "exit 3"),
+        "waiting CrashLoopBackOff",
+        "restarting failed container",
+        "BackOff",
+    ),
+)
 async def test_status_and_event_say_why_a_container_does_not_run(
-    ns: PlaygroundNamespace, container: Json, state: Any, reason: str, message: str, event: str
+    ns: PlaygroundNamespace, container: Json, state: str, message: str, event: str
 ) -> None:
+    key, reason = state.split()
+
+    def state_of(pod: Json) -> Json:
+        (status,) = pod["status"]["containerStatuses"]
+        found: Json = status["lastState" if key == "terminated" else "state"]
+        return found.get(key) or {}
+
     await ns.pod(containers=[container])
-    pod = await ns.until(
-        f"has the reason {reason}", lambda it: state(status_of(it)).get("reason") == reason
-    )
-    assert message in state(status_of(pod))["message"]
+    pod = await ns.until(f"is {state}", lambda pod: state_of(pod).get("reason") == reason)
+    assert message in state_of(pod)["message"]
 
     await ns.api.events.wait(f"an event {event}", lambda: events(ns, event))
     recorded = events(ns, event)[0]

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from support.cases import cases
 from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground
 from support.programs import until
@@ -27,28 +28,24 @@ async def test_killed_program_is_restarted_with_a_note() -> None:
         assert notes == ["the manager ended with exit code 137; it is restarted"]
 
 
-def child(folder: Path, script: str) -> Child:
-    return Child(
-        "program",
-        ("sh", "-c", script),
-        environment=dict(os.environ),
-        log=folder / "program.log",
-        on_end=lambda *_: None,
-    )
-
-
-@pytest.mark.parametrize(
-    ("script", "word", "starts"),
-    [
-        pytest.param("echo start; echo no such socket; exit 1", "exit code 1: no such socket", 3, id="fails"),
-        pytest.param("echo start; echo bad flag; exit 2", "exit code 2: bad flag", 1, id="usage"),
-        pytest.param("echo start; exit 0", "exit code 0: start", 3, id="ends"),
-    ],
-)  # fmt: skip
+@cases(
+    "script word starts",
+    fails=("echo start; echo no such socket; exit 1", "exit code 1: no such socket", 3),
+    usage=("echo start; echo bad flag; exit 2", "exit code 2: bad flag", 1),
+    ends=("echo start; exit 0", "exit code 0: start", 3),
+)
 async def test_program_that_keeps_ending_fails_with_its_last_log_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, word: str, starts: int
 ) -> None:
     monkeypatch.setattr(programs, "SETTLED_SECONDS", PATIENCE_SECONDS)
+    log = tmp_path / "program.log"
+    program = Child(
+        "program",
+        ("sh", "-c", script),
+        environment=dict(os.environ),
+        log=log,
+        on_end=lambda *_: None,
+    )
     with pytest.raises(ChildFailed, match=word):
-        await child(tmp_path, script).run()
-    assert (tmp_path / "program.log").read_text().count("start\n") == starts
+        await program.run()
+    assert log.read_text().count("start\n") == starts

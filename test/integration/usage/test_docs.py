@@ -47,11 +47,11 @@ def shell(playground: ControlledPlayground, tmp_path: Path) -> Shell:
 
 
 @pytest.fixture
-def hello(tmp_path: Path) -> Path:
-    """The file that the first page shows, where a reader has saved it."""
-    file = tmp_path / "hello.yaml"
-    file.write_text(block("get-started.md", "Your first marker").text)
-    return file
+def hello(tmp_path: Path) -> str:
+    """What the first page shows; a reader has saved it as hello.yaml."""
+    text = block("get-started.md", "Your first marker").text
+    (tmp_path / "hello.yaml").write_text(text)
+    return text
 
 
 def blocks_as(name: str, found: list[Block]) -> pytest.MarkDecorator:
@@ -60,12 +60,12 @@ def blocks_as(name: str, found: list[Block]) -> pytest.MarkDecorator:
 
 @blocks_as("commands", SCRIPTS)
 async def test_every_command_runs(
-    shell: Shell, ns: UsageNamespace, hello: Path, commands: Block
+    shell: Shell, ns: UsageNamespace, hello: str, commands: Block
 ) -> None:
     if "kubectl" in commands.script and shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
-    for file in (SAMPLE, hello):
-        await ns.apply(file.read_text(), namespace="default")
+    for text in (SAMPLE.read_text(), hello):
+        await ns.apply(text, namespace="default")
 
     ran = await shell(f"{SET_BY_HACK_CLUSTER}\n{commands.script}")
 
@@ -81,9 +81,9 @@ async def test_every_yaml_is_accepted_by_the_server(ns: UsageNamespace, shown: B
 
 
 async def test_the_explanation_that_is_shown_is_what_is_said(
-    shell: Shell, ns: UsageNamespace, hello: Path
+    shell: Shell, ns: UsageNamespace, hello: str
 ) -> None:
-    await ns.apply(hello.read_text().replace("containerName: main", "containerName: mian"))
+    await ns.apply(hello.replace("containerName: main", "containerName: mian"))
     await ns.explained("hello", "ContainerNotFound", probe="mood")
 
     ran = await shell(f"kruise-probe explain -n {ns.namespace} hello")
