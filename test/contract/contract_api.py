@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -162,23 +163,12 @@ class Api:
         async with asyncio.timeout(PATIENCE_SECONDS), request as response:
             return ApiResponse(response.status, response.headers, await response.text())
 
-    async def get(self, path: str, **query: Any) -> ApiResponse:
-        return await self.send("GET", path, **query)
-
-    async def post(self, path: str, body: Any, **query: Any) -> ApiResponse:
-        return await self.send("POST", path, body, **query)
-
-    async def put(self, path: str, body: Any, **query: Any) -> ApiResponse:
-        return await self.send("PUT", path, body, **query)
-
-    async def delete(self, path: str, body: Any = None, **query: Any) -> ApiResponse:
-        return await self.send("DELETE", path, body, **query)
-
-    async def merge(self, path: str, patch: Any, **query: Any) -> ApiResponse:
-        return await self.send("PATCH", path, patch, content_type=MERGE, **query)
-
-    async def strategic(self, path: str, patch: Any, **query: Any) -> ApiResponse:
-        return await self.send("PATCH", path, patch, content_type=STRATEGIC, **query)
+    get = partialmethod(send, "GET")
+    post = partialmethod(send, "POST")
+    put = partialmethod(send, "PUT")
+    delete = partialmethod(send, "DELETE")
+    merge = partialmethod(send, "PATCH", content_type=MERGE)
+    strategic = partialmethod(send, "PATCH", content_type=STRATEGIC)
 
     @asynccontextmanager
     async def watch(self, path: str, **query: Any) -> AsyncIterator[WatchStream]:
@@ -199,7 +189,10 @@ class Api:
 
     async def begin_namespace(self) -> str:
         """Creates the test's namespace; returns its version. Pods of a real server need an account, which a controller creates later."""
-        made = await self.post(self.path("namespaces"), {"metadata": {"name": self.namespace}})
+        made = await self.post(
+            self.path("namespaces"),
+            {"metadata": {"name": self.namespace}},
+        )
         assert made.code == 201, made
         if self.real:
             account = await self.post(
@@ -228,7 +221,8 @@ class Api:
                 path = f"{DEFINITIONS}/{crd['metadata']['name']}"
                 created = await self.merge(path, {"spec": crd["spec"]})
             assert created.code in (200, 201), created
-        wrong = marker("x", probes=[{"name": "#", "containerName": "c", "probe": {}}])
+        probe: Json = {"name": "#", "containerName": "c", "probe": {}}
+        wrong = marker("x", probes=[probe])
         path = self.path("podprobemarkers", namespace="default")
 
         async def judges() -> bool:
@@ -279,11 +273,17 @@ def pod(name: str = "p", *, node: str | None = None, **metadata: Any) -> Json:
         node = absent_node()
     if node:
         spec["nodeName"] = node
-    return {**named("Pod", name, **metadata), "spec": spec}
+    return {
+        **named("Pod", name, **metadata),
+        "spec": spec,
+    }
 
 
 def node_pod_probe(name: str, **metadata: Any) -> Json:
-    return {**named("NodePodProbe", name, **metadata), "spec": {}}
+    return {
+        **named("NodePodProbe", name, **metadata),
+        "spec": {},
+    }
 
 
 def marker(name: str = "m", **spec: Any) -> Json:

@@ -91,13 +91,20 @@ def _status(fields: Json) -> Json:
 
 def _node_pod_probe(fields: Json) -> Json:
     """Cluster-scoped, so it is removed by its label after the test."""
-    return {**node_pod_probe("{ns}-n", labels={"contract": "{id}"}), **fields}
+    return {
+        **node_pod_probe("{ns}-n", labels={"contract": "{id}"}),
+        **fields,
+    }
 
 
 async def run(api: Api, steps: Sequence[Step]) -> list[ApiResponse]:
     """Send the requests, and compare each response with what is expected of it. The responses are returned."""
     answers: list[ApiResponse] = []
-    words = {"ns": api.namespace, "id": api.unique, "node": absent_node()}
+    words = {
+        "ns": api.namespace,
+        "id": api.unique,
+        "node": absent_node(),
+    }
 
     def replacement(match: re.Match[str]) -> str:
         word, number, key = match.groups()
@@ -107,7 +114,12 @@ async def run(api: Api, steps: Sequence[Step]) -> list[ApiResponse]:
         request, body, options = _filled([step.request, step.body, step.options], replacement)
         verb, _, path = request.partition(" ")
         method, form = _METHODS.get(verb, (verb, JSON))
-        answer = await api.send(method, _path(api, path), body, **{"content_type": form, **options})
+        answer = await api.send(
+            method,
+            _path(api, path),
+            body,
+            **{"content_type": form, **options},
+        )
         answers.append(answer)
         where = f"request {number}: {step.request}: {answer}"
         assert answer.code == step.code, where

@@ -45,8 +45,17 @@ class EmbeddedRuntime:
         attempt: int = 0,
     ) -> LocalContainer:
         """A started container: `.id`, `.sandbox.id`, `.sandbox.uid`, `.folder`, `.running`."""
-        config = ContainerConfig(name, tuple(command), environment or {}, attempt)
-        return self.runtime.start_container(sandbox or self.sandbox(), config, lambda _: None)
+        config = ContainerConfig(
+            name,
+            tuple(command),
+            environment or {},
+            attempt,
+        )
+        return self.runtime.start_container(
+            sandbox or self.sandbox(),
+            config,
+            lambda _: None,
+        )
 
 
 @asynccontextmanager

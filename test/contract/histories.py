@@ -8,7 +8,13 @@ from contract.contract_rows import normalised
 from contract.history_steps import CLUSTER_SCOPED, HistoryStep
 from support.wire import Json
 
-METHODS = {"get": "GET", "list": "GET", "create": "POST", "update": "PUT", "patch": "PATCH"}
+METHODS = {
+    "get": "GET",
+    "list": "GET",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+}
 
 
 @dataclass
@@ -25,7 +31,10 @@ class HistoryClient:
     seen: dict[str, list[Json]] = field(default_factory=dict)
 
     def path(self, kind: str, name: str = "") -> str:
-        return self.api.path(kind, self.name_of(kind, name) if name else "")
+        return self.api.path(
+            kind,
+            self.name_of(kind, name) if name else "",
+        )
 
     def name_of(self, kind: str, name: str) -> str:
         return f"{self.api.namespace}-{name}" if kind in CLUSTER_SCOPED else name
@@ -46,7 +55,10 @@ class HistoryClient:
         path = self.path(step.kind) if step.verb == "create" else own_path
         if step.subresource:
             path += f"/{step.subresource}"
-        body = self._body(step, self.seen.get(own_path) or [{"metadata": {}}])
+        body = self._body(
+            step,
+            self.seen.get(own_path) or [{"metadata": {}}],
+        )
         answer = await self.api.send(
             METHODS.get(step.verb, "DELETE"),
             path,
@@ -70,7 +82,10 @@ class HistoryClient:
             return {**step.body, "metadata": {**metadata, **known}}
         old = seen[-1] if step.verb == "update" else {}
         changed = {key: value for key, value in step.body.items() if value is not None}
-        metadata = {**old.get("metadata", {}), **changed.get("metadata", {})}
+        metadata = {
+            **old.get("metadata", {}),
+            **changed.get("metadata", {}),
+        }
         metadata["name"] = self.name_of(step.kind, step.name)
         metadata.pop("resourceVersion", None)
         if step.kind in CLUSTER_SCOPED:  # found by a label of the test, as it is in no namespace

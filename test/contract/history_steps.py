@@ -80,7 +80,10 @@ class HistoryMaker:
 
     def history(self) -> list[HistoryStep]:
         """Steps on one or two kinds; they begin with creations, so that most of them find an object."""
-        kinds = self._random.sample(KINDS, self._random.choice((1, 2)))
+        kinds = self._random.sample(
+            KINDS,
+            self._random.choice((1, 2)),
+        )
         steps = [self._step("create", kind, name) for kind, name in product(kinds, NAMES)]
         for verb in self._random.choices(VERBS, k=STEPS):
             kind = self._random.choice(kinds)
@@ -95,7 +98,13 @@ class HistoryMaker:
             return HistoryStep(verb, kind, query=self._query("labelSelector", "fieldSelector"))
         if verb == "delete":
             grace = self._random.choice([(), (), (("gracePeriodSeconds", "0"),)])
-            return HistoryStep(verb, kind, name, self._one(VALUES["deleteOptions"]), query=grace)
+            return HistoryStep(
+                verb,
+                kind,
+                name,
+                self._one(VALUES["deleteOptions"]),
+                query=grace,
+            )
         writing = self._random.choice([(), (("fieldManager", "a"),), (("fieldManager", "b"),)])
         writing += self._query("fieldValidation")
         if verb == "create":

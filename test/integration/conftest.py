@@ -13,4 +13,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         scope = SCOPES.get(item.path.parent)
         if scope and item.get_closest_marker("asyncio"):
-            item.add_marker(pytest.mark.asyncio(loop_scope=scope), append=False)
+            item.add_marker(
+                pytest.mark.asyncio(loop_scope=scope),
+                append=False,
+            )

@@ -2,9 +2,12 @@
 
 import asyncio
 import dataclasses
+import os
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 
+import pytest
 import yaml
 from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground, PlaygroundNamespace
@@ -15,6 +18,11 @@ from kruise_probe.cli.reading import Following
 from kruise_probe.inspection.explanation import TraceView, explanation
 from kruise_probe.inspection.snapshot import RECENT
 from kruise_probe_playground.documents import LoadedObject
+
+NEEDS_PROMTOOL = pytest.mark.skipif(
+    shutil.which("promtool") is None and os.environ.get("CI") != "true",
+    reason="promtool is not installed (Debian: prometheus)",
+)
 
 
 class UsageNamespace(PlaygroundNamespace):
@@ -55,7 +63,10 @@ class UsageNamespace(PlaygroundNamespace):
                 if metadata["namespace"] == self.namespace and "deletionTimestamp" not in metadata
             )
 
-        await self.api.pods.wait(f"there are {count} pods", lambda: len(names()) == count)
+        await self.api.pods.wait(
+            f"there are {count} pods",
+            lambda: len(names()) == count,
+        )
         return names()
 
     async def explained(self, pod: str, reason: str, *, probe: str = "checked") -> TraceView:

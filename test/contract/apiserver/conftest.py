@@ -65,7 +65,10 @@ async def api(target: ServerAddress) -> AsyncIterator[Api]:
             await api.delete(api.path("pods"), gracePeriodSeconds=0)
             await api.end_namespace()
             for resource in ("nodepodprobes", "nodes"):
-                await api.delete(api.path(resource), labelSelector=f"contract={api.unique}")
+                await api.delete(
+                    api.path(resource),
+                    labelSelector=f"contract={api.unique}",
+                )
 
 
 @pytest.fixture

@@ -31,7 +31,10 @@ async def test_a_short_history_expires_versions_for_watches(
     path = api.path("pods")
     first = await api.create("pods", pod())
     for number in range(10):
-        await api.merge(f"{path}/p", {"metadata": {"labels": {"n": str(number)}}})
+        await api.merge(
+            f"{path}/p",
+            {"metadata": {"labels": {"n": str(number)}}},
+        )
     async with api.watch(path, resourceVersion=first.revision) as stream:
         (event,) = await stream.rest()
         assert event["type"] == "ERROR"
@@ -54,14 +57,22 @@ async def test_clients_only_read_definitions(api: Api) -> None:
 REFUSED = load_table(Path(__file__).parents[2] / "data" / "refused.yaml", {})
 
 
-@pytest.mark.parametrize(("method", "options", "code", "sentence"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(
+    ("method", "options", "code", "sentence"),
+    REFUSED.values(),
+    ids=REFUSED,
+)
 async def test_what_is_outside_of_the_subset_is_refused_with_a_sentence(
     api: Api, method: str, options: dict[str, str], code: int, sentence: str
 ) -> None:
     name = "p" if method in ("PATCH", "PUT", "DELETE") else ""
     query = {"path": name, **options}
     path = api.path("pods", query.pop("path"))
-    body = {"PUT": pod(), "GET": None, "DELETE": None}.get(method, {})
+    body = {
+        "PUT": pod(),
+        "GET": None,
+        "DELETE": None,
+    }.get(method, {})
     refused = await api.send(method, path, body, **query)
     assert refused.code == code, refused
     assert sentence in refused.body["message"]

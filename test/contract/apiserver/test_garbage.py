@@ -24,10 +24,22 @@ async def test_what_a_node_owns_goes_with_it(api: Api) -> None:
 async def test_an_owner_of_an_unserved_kind_counts_as_there(
     api: Api, version: str, kind: str
 ) -> None:
-    unknown = {**GONE, "apiVersion": version, "kind": kind, "uid": GONE["uid"][::-1]}
-    owners = {"one": [unknown], "both": [GONE, unknown], "z": [GONE]}
+    unknown = {
+        **GONE,
+        "apiVersion": version,
+        "kind": kind,
+        "uid": GONE["uid"][::-1],
+    }
+    owners = {
+        "one": [unknown],
+        "both": [GONE, unknown],
+        "z": [GONE],
+    }
     for name, references in owners.items():
-        await api.create("pods", pod(name, node="", ownerReferences=references))
+        await api.create(
+            "pods",
+            pod(name, node="", ownerReferences=references),
+        )
     await api.until_gone(api.path("pods", "z"))
     left = (await api.get(api.path("pods"))).body["items"]
     assert [pod["metadata"]["name"] for pod in left] == ["both", "one"]
@@ -36,8 +48,14 @@ async def test_an_owner_of_an_unserved_kind_counts_as_there(
 async def test_a_namespace_takes_everything_with_it(api: Api) -> None:
     name = f"{api.namespace}-b"
     path = api.path("namespaces", name)
-    await api.post(api.path("namespaces"), named("Namespace", name))
-    await api.post(api.path("leases", namespace=name), named("Lease", "l"))
+    await api.post(
+        api.path("namespaces"),
+        named("Namespace", name),
+    )
+    await api.post(
+        api.path("leases", namespace=name),
+        named("Lease", "l"),
+    )
     await api.delete(path)
     await api.until_gone(path)
     assert (await api.get(api.path("leases", "l", namespace=name))).code == 404

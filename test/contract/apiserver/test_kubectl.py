@@ -77,7 +77,10 @@ async def test_get_follows_changes(api: Api, kubectl: AsyncKubectl) -> None:
 
         assert b"NAME" in await cells()
         assert await cells() == [b"ADDED", b"p", b"0/1", b"Pending"]
-        await api.strategic(api.path("pods", "p") + "/status", {"status": {"phase": "Running"}})
+        await api.strategic(
+            api.path("pods", "p/status"),
+            {"status": {"phase": "Running"}},
+        )
         assert await cells() == [b"MODIFIED", b"p", b"0/1", b"Running"]
 
 
@@ -116,7 +119,10 @@ async def test_wait_waits_for_a_condition_and_for_the_end(api: Api, kubectl: Asy
         kubectl("wait", "pod/p", "--for=condition=example.com/healthy", "--timeout=60s")
     )
     condition = {"type": "example.com/healthy", "status": "True"}
-    await api.strategic(api.path("pods", "p") + "/status", {"status": {"conditions": [condition]}})
+    await api.strategic(
+        api.path("pods", "p/status"),
+        {"status": {"conditions": [condition]}},
+    )
     assert "condition met" in await waiting
     assert "deleted" in await kubectl("delete", "pod", "p", "--force", "--grace-period=0")
     await kubectl("wait", "pod/p", "--for=delete", "--timeout=60s")

@@ -28,13 +28,13 @@ async def test_a_log_that_cannot_be_read_is_refused(
     body["spec"]["containers"].append({"name": "d", "image": "i"})
     body["spec"]["initContainers"] = [{"name": "first", "image": "i"}]
     await api.create("pods", body)
-    answer = await api.get(f"{api.path('pods', 'p')}/log", **query)
+    answer = await api.get(api.path("pods", "p/log"), **query)
     assert (answer.code, answer.body["message"]) == (code, message.format(node=absent_node()))
 
 
 async def test_the_log_of_an_unscheduled_pod_is_empty(api: Api) -> None:
     await api.create("pods", pod(node=""))
-    answer = await api.get(f"{api.path('pods', 'p')}/log")
+    answer = await api.get(api.path("pods", "p/log"))
     assert (answer.code, answer.text) == (204, "")
 
 
@@ -44,7 +44,11 @@ def running(*scripts: str, **spec: Any) -> Json:
     (container,) = pod["spec"]["containers"]
     container["terminationMessagePolicy"] = "FallbackToLogsOnError"
     pod["spec"]["containers"] = [
-        {**container, "name": f"c{number}", "command": ["sh", "-c", script]}
+        {
+            **container,
+            "name": f"c{number}",
+            "command": ["sh", "-c", script],
+        }
         for number, script in enumerate(scripts)
     ]
     return pod

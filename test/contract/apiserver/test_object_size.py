@@ -22,7 +22,10 @@ from kruise_probe.daemon import status as daemon_status
 from kruise_probe.daemon.status import METADATA_BYTES
 
 PROBES = ("game#idle", "game#healthy", "game#players")
-PROBE = Probe(exec=ExecAction(command=("sh", "-c", "cat /state")), period_seconds=10)
+PROBE = Probe(
+    exec=ExecAction(command=("sh", "-c", "cat /state")),
+    period_seconds=10,
+)
 STAMP = "2026-01-01T00:00:00Z"
 
 
@@ -42,14 +45,24 @@ def status_of(spec: NodePodProbeSpec, message: str) -> NodePodProbeStatus:
             ContainerProbeState(probe.name, "Succeeded", STAMP, STAMP, message, "0123456789abcdef")
             for probe in entry.probes
         ]
-        statuses.append(PodProbeStatus(entry.name, entry.namespace, entry.uid, tuple(states)))
+        statuses.append(
+            PodProbeStatus(
+                entry.name,
+                entry.namespace,
+                entry.uid,
+                tuple(states),
+            )
+        )
     return NodePodProbeStatus(tuple(statuses))
 
 
 async def store(api: Api, spec: NodePodProbeSpec, message: str) -> NodePodProbeStatus:
     """Write the spec as the manager does and the status as the daemon does; return the stored status."""
     name = f"node-{api.unique}"
-    await api.create("nodepodprobes", node_pod_probe(name, labels={"contract": api.unique}))
+    await api.create(
+        "nodepodprobes",
+        node_pod_probe(name, labels={"contract": api.unique}),
+    )
     path = api.path("nodepodprobes", name)
     patched = await api.merge(path, msgspec.to_builtins({"spec": spec}))
     assert patched.code == 200, patched

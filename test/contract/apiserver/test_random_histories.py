@@ -177,7 +177,10 @@ def test_random_histories_have_the_same_answers(servers: Servers, real_minor_ver
     while sent < REQUESTS:
         history = HistoryMaker(seed).history()
         if servers.differences(history):
-            smallest = shrink(history, lambda steps: bool(servers.differences(steps)))
+            smallest = shrink(
+                history,
+                lambda steps: bool(servers.differences(steps)),
+            )
             lines = [*map(str, smallest), *servers.differences(smallest)]
             raise AssertionError("\n".join(lines))
         seed += 1

@@ -141,11 +141,12 @@ async def test_exec_returns_all_of_a_large_output(subject: Subject) -> None:
 
 
 async def test_exec_ends_in_time_and_so_does_its_command(subject: Subject) -> None:
+    script = ENDLESS.format("late")
     loop = asyncio.get_running_loop()
     started_at = loop.time()
 
     with pytest.raises(ExecTimeout, match="command timed out after 1s"):
-        await run(subject, "sh", "-c", ENDLESS.format("late"), timeout=1)
+        await run(subject, "sh", "-c", script, timeout=1)
 
     assert loop.time() - started_at >= 1
     await until_gone(subject, "late")
@@ -188,7 +189,8 @@ async def test_execs_run_side_by_side(subject: Subject) -> None:
 
 
 async def test_cancelled_exec_ends_its_command(subject: Subject) -> None:
-    task = asyncio.create_task(run(subject, "sh", "-c", ENDLESS.format("begun")))
+    script = ENDLESS.format("begun")
+    task = asyncio.create_task(run(subject, "sh", "-c", script))
 
     async def has_begun() -> bool:
         return (await run(subject, "test", "-s", "begun")).exit_code == 0

@@ -53,7 +53,10 @@ PORT = os.environ.get("KRUISE_PROBE_COEXISTENCE_PORT", "26443")
 @pytest.fixture(scope="module")
 def plane(admin: Kubectl) -> Iterator[ControlPlane]:
     """`admin` says whether there are binaries to run."""
-    plane = ControlPlane(Path(os.environ.get("TMPDIR", "/tmp")) / "kp-beside-kruise", port=PORT)
+    plane = ControlPlane(
+        Path(os.environ.get("TMPDIR", "/tmp")) / "kp-beside-kruise",
+        port=PORT,
+    )
     with plane.running():
         yield plane
 
@@ -74,7 +77,12 @@ class Cluster(NamedTuple):
 
     @asynccontextmanager
     async def manager(self) -> AsyncIterator[Program]:
-        async with running("manager", self.plane.kubeconfig, self.folder, ALONE) as program:
+        async with running(
+            "manager",
+            self.plane.kubeconfig,
+            self.folder,
+            ALONE,
+        ) as program:
             yield program
 
     async def shown(self, status: str) -> Json:
@@ -89,7 +97,12 @@ class Cluster(NamedTuple):
     async def marker(self, what: str = "exists", holds: Holds = bool) -> Json:
         """The marker, once it `holds`."""
         markers = self.api.markers
-        return await markers.until(what, holds, name="marker", namespace=self.namespace)
+        return await markers.until(
+            what,
+            holds,
+            name="marker",
+            namespace=self.namespace,
+        )
 
     async def report(self, what: str = "exists", holds: Holds = bool) -> Json:
         """The node's NodePodProbe, once it `holds`."""
@@ -106,7 +119,10 @@ class Cluster(NamedTuple):
 
     async def asked(self) -> None:
         """Returns once NodePodProbe.spec has a probe, and the daemon has written its results as Kruise's does."""
-        await self.report("has a probe", lambda npp: npp["spec"].get("podProbes"))
+        await self.report(
+            "has a probe",
+            lambda npp: npp["spec"].get("podProbes"),
+        )
         await self.answered()
 
 
@@ -117,7 +133,14 @@ async def cluster(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]
     async with prepared(plane, name, crds=kruise_crds()) as api, api.watched():
         hollow = Hollow(api, name)
         await hollow.add_node(NODE)
-        yield Cluster(plane, kubectl, api, hollow, Daemons(api), tmp_path)
+        yield Cluster(
+            plane,
+            kubectl,
+            api,
+            hollow,
+            Daemons(api),
+            tmp_path,
+        )
     crds = ("podprobemarkers.apps.kruise.io", "nodepodprobes.apps.kruise.io")
     kubectl.run("delete", "crd", *crds, "--timeout=120s", timeout=3 * PATIENCE_SECONDS)
 
@@ -154,14 +177,21 @@ async def test_our_manager_beside_kruises_daemon_and_over_its_crds(cluster: Clus
         assert "reason" not in condition(pod, CONDITION), "a daemon without a Lease is not stale"
         npp = await cluster.report()
         (entry,) = npp["spec"]["podProbes"]
-        assert entry["probes"][0]["probe"]["httpGet"] == {"port": 80, "path": "/", "scheme": "HTTP"}
+        assert entry["probes"][0]["probe"]["httpGet"] == {
+            "port": 80,
+            "path": "/",
+            "scheme": "HTTP",
+        }
 
         cluster.daemons.result_of = failing
         await cluster.answered()
         pod = await cluster.shown("False")
         assert labels(pod)[LABEL] == "bad"
         counts = {"observedGeneration": 1, "matchedPods": 1}
-        await cluster.marker("has counts", lambda marker: marker.get("status") == counts)
+        await cluster.marker(
+            "has counts",
+            lambda marker: marker.get("status") == counts,
+        )
     before = versions(cluster)
     async with cluster.manager() as second:
         await settled(second)
@@ -257,14 +287,29 @@ async def test_our_daemon_beside_kruises_manager_and_over_its_crds(
     ticks = Ticks(cluster.folder / "ticks")
     command = ["sh", "-c", f"echo >> {ticks.file}; echo fine"]
     handler = {"exec": {"command": command}, "periodSeconds": 1}
-    probes = [{"name": "m#idle", "containerName": "main", "probe": handler}]
-    entry = spec_entry("p", sandbox.uid, probes, namespace=cluster.namespace, ip="127.0.0.1")
+    probes = [
+        {
+            "name": "m#idle",
+            "containerName": "main",
+            "probe": handler,
+        }
+    ]
+    entry = spec_entry(
+        "p",
+        sandbox.uid,
+        probes,
+        namespace=cluster.namespace,
+        ip="127.0.0.1",
+    )
     path = node_pod_probe_path("").rstrip("/")
     await cluster.api.create(path, node_pod_probe_object(NODE, [entry]))
     flags = (f"--node-name={NODE}", f"--cri-endpoint={runtime.endpoint}")
     kubeconfig = cluster.plane.kubeconfig
     async with running("daemon", kubeconfig, cluster.folder, *flags):
-        report = await cluster.report("has a result", lambda npp: "status" in npp)
+        report = await cluster.report(
+            "has a result",
+            lambda npp: "status" in npp,
+        )
         (state,) = report["status"]["podProbeStatuses"][0]["probeStates"]
         assert (state["name"], state["state"], state["message"]) == ("m#idle", "Succeeded", "fine")
         assert not {"containerID", "probeHash"} & state.keys(), "Kruise's definition prunes them"

@@ -45,7 +45,12 @@ async def kubectl(plane: Kubectl, tmp_path: Path) -> AsyncIterator[Kubectl]:
     """In a namespace with a manager."""
     with plane.new_namespace() as kubectl:
         flags = (programs.ALONE, f"--namespace={kubectl.namespace}")
-        async with programs.running("manager", Path(plane.kubeconfig), tmp_path, *flags):
+        async with programs.running(
+            "manager",
+            Path(plane.kubeconfig),
+            tmp_path,
+            *flags,
+        ):
             yield kubectl
 
 
@@ -118,7 +123,12 @@ async def test_helm_sees_no_drift_keeps_an_edit_and_removes_a_field(
         (chart / "templates/marker.yaml").write_text(file)
         options = ("--namespace", kubectl.namespace, "--kubeconfig", kubectl.kubeconfig)
         command = (ROOT / "hack/helm", "upgrade", "--install", "shop", chart, *options)
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
 
     text = written(periodSeconds=5, timeoutSeconds=3)
     apply(text)

@@ -45,7 +45,13 @@ def config(name: str) -> Json:
 
 def helm(*arguments: str) -> str:
     command = [str(CHECKOUT / "hack" / "helm"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -99,7 +105,8 @@ def test_kustomize_makes_what_the_command_makes(
     if component:
         documents = built(admin, tmp_path, ["default"], [component])
     else:
-        documents = parsed(admin.run("kustomize", str(CHECKOUT / "config" / "default")))
+        base = str(CHECKOUT / "config" / "default")
+        documents = parsed(admin.run("kustomize", base))
 
     assert by_identity(documents) == by_identity(default_install(install))
 
@@ -331,7 +338,11 @@ def test_the_managers_pod_is_restricted_and_the_daemons_is_not(
 
     def run(workload: Json) -> None:
         template = workload["spec"]["template"]
-        metadata = {"name": "p", "namespace": namespace, **template["metadata"]}
+        metadata = {
+            "name": "p",
+            "namespace": namespace,
+            **template["metadata"],
+        }
         pod = typed("Pod", metadata=metadata, spec=template["spec"])
         admin.run("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
 

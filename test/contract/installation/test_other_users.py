@@ -16,7 +16,11 @@ from support.pages import block
 from support.shell import kruise_probe
 from support.wire import Json, typed
 
-MARKER = marker_object(hollow.probe("idle", containerName="server"), name="game", app="game")
+MARKER = marker_object(
+    hollow.probe("idle", containerName="server"),
+    name="game",
+    app="game",
+)
 POD = typed(
     "Pod",
     metadata={"name": "game-0", "labels": {"app": "game"}},
@@ -65,10 +69,17 @@ def kubeconfig(stage: Stage, tmp_path: Path) -> Path:
     config = json.loads(shown)
     (context,) = config["contexts"]
     admin = context["context"]
-    viewer = {"cluster": admin["cluster"], "user": "viewer", "namespace": stage.namespace}
+    viewer = {
+        "cluster": admin["cluster"],
+        "user": "viewer",
+        "namespace": stage.namespace,
+    }
     config["users"].append({"name": "viewer", "user": {"token": stage.token}})
     config["contexts"] = [
-        {"name": "admin", "context": {"cluster": admin["cluster"], "user": admin["user"]}},
+        {
+            "name": "admin",
+            "context": {"cluster": admin["cluster"], "user": admin["user"]},
+        },
         {"name": "viewer", "context": viewer},
     ]
     config["current-context"] = "admin"

@@ -72,9 +72,15 @@ def daemon(
         pod = named("Pod", "daemon", namespace=installation.namespace)
         admin.apply({**pod, "spec": spec})
         bound = bound_to("Pod", "daemon")
-    daemon = TokenClient(admin, token_of(admin, DAEMON, installation.namespace, *bound))
+    daemon = TokenClient(
+        admin,
+        token_of(admin, DAEMON, installation.namespace, *bound),
+    )
     refused = status_of(installation.other)
-    wait_until("the policy is obeyed", lambda: send(daemon, refused).code == 403)
+    wait_until(
+        "the policy is obeyed",
+        lambda: send(daemon, refused).code == 403,
+    )
     return daemon
 
 
@@ -93,7 +99,8 @@ def leases(namespace: str) -> str:
 
 
 def status_of(node: str, **metadata: Any) -> Request:
-    body: Json = {"status": {"podProbeStatuses": [{"name": "p", "namespace": "d", "uid": "u"}]}}
+    entry = {"name": "p", "namespace": "d", "uid": "u"}
+    body: Json = {"status": {"podProbeStatuses": [entry]}}
     if metadata:
         body["metadata"] = metadata
     return Request("PATCH", f"{NODE_POD_PROBES}/{node}/status", body)

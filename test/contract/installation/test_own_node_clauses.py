@@ -89,7 +89,12 @@ def lease(name: str) -> Json:
 
 def event(name: str, **more: Json) -> Json:
     involved = {"kind": "Pod", "name": "p", "namespace": "{0}"}
-    return {**named("Event", name), "involvedObject": involved, "reason": "R", **more}
+    return {
+        **named("Event", name),
+        "involvedObject": involved,
+        "reason": "R",
+        **more,
+    }
 
 
 OBJECTS = [

@@ -28,7 +28,12 @@ NOWHERE = typed(
     "Config",
     clusters=[{"name": "nowhere", "cluster": {"server": "https://127.0.0.1:1"}}],
     users=[{"name": "nowhere", "user": {}}],
-    contexts=[{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nowhere"}}],
+    contexts=[
+        {
+            "name": "nowhere",
+            "context": {"cluster": "nowhere", "user": "nowhere"},
+        }
+    ],
     **{"current-context": "nowhere"},
 )
 
@@ -60,7 +65,11 @@ def guarded_api_server(plane: ControlPlane, folder: Path) -> Iterator[Kubectl]:
     path.write_text(yaml.safe_dump(kubeconfig))
     with (
         (folder / "log").open("w") as log,
-        subprocess.Popen(command_of(plane, replaced), stdout=log, stderr=log) as server,
+        subprocess.Popen(
+            command_of(plane, replaced),
+            stdout=log,
+            stderr=log,
+        ) as server,
     ):
         try:
             admin = Kubectl(str(path))

@@ -64,7 +64,10 @@ def installation(admin: Kubectl, real_minor_version: int) -> Iterator[Installati
         tenant = Kubectl(admin.kubeconfig, namespace=namespace)
         secret = {**named("Secret", "of-the-pod"), "stringData": {"a": "b"}}
         tenant.apply(secret, *(pod_on(name) for name in nodes))
-        daemon = TokenClient(admin, token_of(admin, DAEMON, namespace, *bound_to("Pod", own)))
+        daemon = TokenClient(
+            admin,
+            token_of(admin, DAEMON, namespace, *bound_to("Pod", own)),
+        )
         manager = TokenClient(admin, token_of(admin, MANAGER, namespace))
         old = real_minor_version <= NEWEST_WITHOUT
         made = Installation(namespace, own, other, bare, daemon, old)
@@ -75,7 +78,10 @@ def installation(admin: Kubectl, real_minor_version: int) -> Iterator[Installati
                 assert answer.code == 201, answer.text
         if not old:
             path = f"{NODE_POD_PROBES}/{own}"
-            wait_until("the roles are obeyed", lambda: read(made, path).code == 200)
+            wait_until(
+                "the roles are obeyed",
+                lambda: read(made, path).code == 200,
+            )
         yield made
 
 
@@ -93,7 +99,11 @@ def pod_on(node: str) -> Json:
 def read(installation: Installation, path: str, node: str = "") -> TextResponse:
     """A read with the stolen token as a node, by default its own."""
     user = node_user(node or installation.own)
-    return installation.daemon.send("GET", path.format(i=installation), as_user=user)
+    return installation.daemon.send(
+        "GET",
+        path.format(i=installation),
+        as_user=user,
+    )
 
 
 def of(node: str, *, watch: bool = False) -> str:
@@ -147,7 +157,8 @@ def test_a_stolen_token_writes_nothing_as_its_node(
     path = f"{NODE_POD_PROBES}/{installation.own}/status"
     body: Json = json.loads(admin.run("get", "nodepodprobe", installation.own, "-o", "json"))
     user = node_user(installation.own)
-    assert installation.daemon.send("PUT", path, body, as_user=user).code == 403
+    as_node = installation.daemon.send("PUT", path, body, as_user=user)
+    assert as_node.code == 403
     assert installation.daemon.send("PUT", path, body).code == 200
 
 
@@ -175,7 +186,10 @@ def test_a_refused_read_says_what_to_do(
     node = getattr(installation, on)
     pod = installation.own if on == "other" else node
     bound = () if unbound else bound_to("Pod", pod)
-    token = TokenClient(admin, token_of(admin, DAEMON, installation.namespace, *bound))
+    token = TokenClient(
+        admin,
+        token_of(admin, DAEMON, installation.namespace, *bound),
+    )
     target = NODE_POD_PROBES + path.format(i=installation)
     answer = token.send("GET", target, as_user=node_user(node))
     assert answer.code == 403

@@ -21,6 +21,9 @@ def test_markers_beyond_the_quota_are_refused(admin: Kubectl) -> None:
 
         team.apply(quota)
         wait_until("the quota has a status", is_counted)
-        team.apply(marker_object(name="first"), marker_object(name="second"))
+        team.apply(
+            marker_object(name="first"),
+            marker_object(name="second"),
+        )
         with pytest.raises(KubectlError, match="exceeded quota: podprobemarkers"):
             team.apply(marker_object(name="third"))

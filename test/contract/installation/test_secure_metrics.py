@@ -28,7 +28,10 @@ def held_lease(namespace: str) -> Json:
         "leaseDurationSeconds": 3600,
         "renewTime": format_micro_time(utc_now()),
     }
-    return {**named("Lease", LEADER_ELECTION_ID, namespace=namespace), "spec": spec}
+    return {
+        **named("Lease", LEADER_ELECTION_ID, namespace=namespace),
+        "spec": spec,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,8 @@ def namespace(admin: Kubectl) -> Iterator[str]:
 async def scraped(
     request: pytest.FixtureRequest, admin: Kubectl, namespace: str, tmp_path: Path
 ) -> AsyncIterator[Program]:
-    kubeconfig = Path(kubeconfig_of(admin, request.param, tmp_path, namespace=namespace))
+    path = kubeconfig_of(admin, request.param, tmp_path, namespace=namespace)
+    kubeconfig = Path(path)
     secure = ("--metrics-secure", f"--system-namespace={namespace}")
     if request.param == MANAGER:
         running = programs.running("manager", kubeconfig, tmp_path, *secure)

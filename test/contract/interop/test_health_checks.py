@@ -32,7 +32,11 @@ def documented(kind: str) -> Json:
 
 
 def marker(**more: Json) -> Json:
-    return {"metadata": {"name": "m", "generation": 2}, "spec": {}, **more}
+    return {
+        "metadata": {"name": "m", "generation": 2},
+        "spec": {},
+        **more,
+    }
 
 
 def ready(status: str, generation: int = 2) -> Json:
@@ -43,7 +47,12 @@ def ready(status: str, generation: int = 2) -> Json:
         "message": "m",
         "observedGeneration": generation,
     }
-    other = {"type": "Degraded", "status": "True", "observedGeneration": 2, "message": "d"}
+    other = {
+        "type": "Degraded",
+        "status": "True",
+        "observedGeneration": 2,
+        "message": "d",
+    }
     return marker(status={"conditions": [other, condition]})
 
 
@@ -102,7 +111,13 @@ def test_argo_cd_finds_the_health_of_a_marker(
 
 
 def output_of(*command: str, stdin: str = "") -> str:
-    ran = subprocess.run(command, input=stdin, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        command,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return ran.stdout
 
 

@@ -20,10 +20,9 @@ import pytest_asyncio
 from support.hollow import marker_object
 from support.kruise_corpus import CORPUS, corpus, written
 from support.playground import ControlledPlayground
-from support.target import Target, marker_path, status_of
+from support.target import Target, WatchedKind, marker_path, status_of
 from support.wire import Json, typed
 
-from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.webhook.admission import AdmissionRequest, annotate_pod
@@ -90,7 +89,13 @@ def go(tmp_path_factory: pytest.TempPathFactory) -> Go:
     program = tmp_path_factory.mktemp("interop") / "kruise"
     build = ["go", "build", "-trimpath", "-buildvcs=false", "-o", str(program), "."]
     static = os.environ | {"CGO_ENABLED": "0"}
-    subprocess.run(build, cwd=HERE / "kruise", check=True, timeout=BUILD_SECONDS, env=static)
+    subprocess.run(
+        build,
+        cwd=HERE / "kruise",
+        check=True,
+        timeout=BUILD_SECONDS,
+        env=static,
+    )
     return Go(program)
 
 
@@ -135,7 +140,11 @@ PROBES = [
         "idle",
         {"exec": {"command": ["sh", "-c", OUTPUT]}},
         markerPolicy=[
-            {"state": "Succeeded", "labels": {"idle": "true"}, "annotations": {"cost": "-10"}},
+            {
+                "state": "Succeeded",
+                "labels": {"idle": "true"},
+                "annotations": {"cost": "-10"},
+            },
             {"state": "Failed", "annotations": {"cost": "10"}},
         ],
     ),
@@ -160,24 +169,18 @@ POD = typed(
 )
 
 
-class Seen:
-    """Every state of every object, of a run in which a marker comes, is edited, a result flips, and it goes."""
-
-    def __init__(self, api: Target) -> None:
-        self.markers = _all(api.markers.history)
-        self.reports = _all(api.node_pod_probes.history)
-        self.pods = _all(api.pods.history)
-        self.events = _all(api.events.history)
-
-
-def _all(history: dict[NamespacedName, list[Json]]) -> list[Json]:
-    return list(chain.from_iterable(history.values()))
+def states(kind: WatchedKind) -> list[Json]:
+    """Every state of every object of a kind."""
+    return list(chain.from_iterable(kind.history.values()))
 
 
 async def _live_through(playground: ControlledPlayground) -> None:
     api = playground.api
     await api.create("/api/v1/namespaces/default/pods", POD)
-    await api.create(marker_path("").rstrip("/"), marker_object(*PROBES, name="game"))
+    await api.create(
+        marker_path("").rstrip("/"),
+        marker_object(*PROBES, name="game"),
+    )
 
     async def shows(kind: str, status: str) -> None:
         await api.pods.until(
@@ -203,11 +206,14 @@ async def _live_through(playground: ControlledPlayground) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def seen(go: Go) -> AsyncIterator[Seen]:
-    """`go` first: without it there is nothing to run this for."""
+async def seen(go: Go) -> AsyncIterator[Target]:
+    """A cluster in which a marker was created and edited, a result has changed, and the marker was deleted.
+
+    `go` first: without it there is nothing to run this for.
+    """
     async with ControlledPlayground() as playground:
         await _live_through(playground)
-        yield Seen(playground.api)
+        yield playground.api
 
 
 async def test_the_corpus_is_what_the_program_makes(go: Go) -> None:
@@ -221,13 +227,13 @@ async def test_the_corpus_holds_nothing_that_go_does_not_know(go: Go, kind: str)
     assert go.read(kind, objects) == objects
 
 
-async def test_go_reads_every_report_of_our_manager_and_daemon(go: Go, seen: Seen) -> None:
-    extra = read_all(go, "NodePodProbe", seen.reports, OURS_IN_A_REPORT)
+async def test_go_reads_every_report_of_our_manager_and_daemon(go: Go, seen: Target) -> None:
+    extra = read_all(go, "NodePodProbe", states(seen.node_pod_probes), OURS_IN_A_REPORT)
     assert extra == OURS_IN_A_REPORT
 
 
-async def test_go_reads_every_marker_that_our_manager_wrote_to(go: Go, seen: Seen) -> None:
-    extra = read_all(go, "PodProbeMarker", seen.markers, OURS_IN_A_MARKER)
+async def test_go_reads_every_marker_that_our_manager_wrote_to(go: Go, seen: Target) -> None:
+    extra = read_all(go, "PodProbeMarker", states(seen.markers), OURS_IN_A_MARKER)
     assert extra == OURS_IN_A_MARKER
 
 
@@ -243,18 +249,19 @@ def read_all(go: Go, kind: str, objects: list[Json], ours: set[str]) -> set[str]
     return extra
 
 
-async def test_go_reads_every_pod_that_our_manager_marked(go: Go, seen: Seen) -> None:
+async def test_go_reads_every_pod_that_our_manager_marked(go: Go, seen: Target) -> None:
     """core/v1 has all of their fields, and conditions, labels and annotations are read as they are."""
-    assert any(IDLE in json.dumps(pod["status"]) for pod in seen.pods)
-    for wire, read in zip(seen.pods, go.read("Pod", seen.pods), strict=True):
+    pods = states(seen.pods)
+    assert any(IDLE in json.dumps(pod["status"]) for pod in pods)
+    for wire, read in zip(pods, go.read("Pod", pods), strict=True):
         assert read["metadata"].get("labels") == wire["metadata"].get("labels")
         assert read["metadata"].get("annotations") == wire["metadata"].get("annotations")
         kept = bare(read["status"].get("conditions"), set())
         assert kept == bare(wire["status"].get("conditions"), set())
 
 
-async def test_go_reads_every_event_of_our_daemon(go: Go, seen: Seen) -> None:
-    events = [event for event in seen.events if event["reason"].startswith("KruiseProbe")]
+async def test_go_reads_every_event_of_our_daemon(go: Go, seen: Target) -> None:
+    events = [event for event in states(seen.events) if event["reason"].startswith("KruiseProbe")]
     for event in go.read("Event", events):
         assert event["source"]["component"] == "kruise-daemon-podprobe"
 
@@ -265,7 +272,11 @@ async def test_go_reads_what_our_webhook_tells_a_provider(go: Go) -> None:
     markers = [
         MARKERS.decode(msgspec.json.encode(written(name))) for name in ("marker", "marker-late")
     ]
-    request = AdmissionRequest("u", "CREATE", object=msgspec.Raw(msgspec.json.encode(pod)))
+    request = AdmissionRequest(
+        "u",
+        "CREATE",
+        object=msgspec.Raw(msgspec.json.encode(pod)),
+    )
     (addition,) = annotate_pod(request, markers).patch
     ours = json.loads(addition["value"][SERVERLESS_PROBES_ANNOTATION])
 

@@ -67,7 +67,11 @@ class Server:
     def verdict(self, result: str, message: str) -> Verdict:
         requests = tuple(text.replace(f"{self.port}", "PORT") for text in self.requests)
         self.requests = []
-        return Verdict(result, message.replace(f"{self.port}", "PORT"), requests)
+        return Verdict(
+            result,
+            message.replace(f"{self.port}", "PORT"),
+            requests,
+        )
 
 
 Answer = Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

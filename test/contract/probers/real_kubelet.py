@@ -36,7 +36,12 @@ class Kubelet:
         assert self._process.stdin
         assert self._process.stdout
         for number, probe in enumerate(probes):
-            asked = {"id": number, "ip": ip, "probe": probe, "timeout": timeout}
+            asked = {
+                "id": number,
+                "ip": ip,
+                "probe": probe,
+                "timeout": timeout,
+            }
             self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         outcomes = [json.loads(self._process.stdout.readline()) for _ in probes]
@@ -48,7 +53,12 @@ class Kubelet:
 
 def built_kubelet(folder: Path) -> Kubelet:
     """Builds it as hack/cluster builds the kubelet, so that nearly all of it is in Go's cache."""
-    built = subprocess.run([CLUSTER, "bin"], check=True, capture_output=True, text=True).stdout
+    built = subprocess.run(
+        [CLUSTER, "bin"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     module = Path(built.strip()) / "module"
     for file in (HERE / "kubelet" / "main.go", module / "go.mod", module / "go.sum"):
         _ = shutil.copy(file, folder)
@@ -58,5 +68,11 @@ def built_kubelet(folder: Path) -> Kubelet:
         ["go", "mod", "edit", "-droprequire=k8s.io/sample-apiserver"],
         ["go", "build", "-mod=mod", "-trimpath", "-tags=providerless", "-o", "prober", "."],
     ):
-        _ = subprocess.run(command, cwd=folder, check=True, timeout=BUILD_SECONDS, env=static)
+        _ = subprocess.run(
+            command,
+            cwd=folder,
+            check=True,
+            timeout=BUILD_SECONDS,
+            env=static,
+        )
     return Kubelet(folder / "prober")

@@ -47,7 +47,12 @@ async def test_the_verdicts_and_requests_of_the_file_are_the_kubelets(
     host = row.get("host", "127.0.0.1")
     async with serving(server_of(row), host=host) as server:
         probe = probe_of(row, server)
-        theirs = await asyncio.to_thread(kubelet.probe, host, probe, row.get("timeout", 30.0))
+        theirs = await asyncio.to_thread(
+            kubelet.probe,
+            host,
+            probe,
+            row.get("timeout", 30.0),
+        )
         found = verdict(theirs["result"], theirs["message"], server)
 
     if RECORD in os.environ:
@@ -109,7 +114,12 @@ async def test_a15_grpc_verdicts_equal_the_kubelets(
         if service is not None:
             wire["service"] = service
         timeout = LATE_SECONDS if servicer is SLOW else 30.0
-        theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", {"grpc": wire}, timeout)
+        theirs = await asyncio.to_thread(
+            kubelet.probe,
+            "127.0.0.1",
+            {"grpc": wire},
+            timeout,
+        )
         action = GRPCAction(port=port, service=service)
         prober = GrpcProber(action, timeout_seconds=timeout, user_agent="kube-probe/.")
         ours = await prober.run(Target("127.0.0.1", ""))

@@ -39,7 +39,12 @@ def rows_of(*rows: Row) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", rows, ids=attrgetter("id"))
 
 
-real_server_only = pytest.mark.parametrize("kind", ["real"], indirect=True, scope="session")
+real_server_only = pytest.mark.parametrize(
+    "kind",
+    ["real"],
+    indirect=True,
+    scope="session",
+)
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +55,10 @@ def answers(with_api: Session) -> Answers:
     async def ask(api: Api) -> None:
         path = api.path("podprobemarkers")
         for number, row in enumerate((*VALID, *INVALID, *INCOMPLETE)):
-            found[row.id] = await api.post(path, marker(row.spec, f"m{number}"))
+            found[row.id] = await api.post(
+                path,
+                marker(row.spec, f"m{number}"),
+            )
 
     with_api(ask)
     return found
@@ -109,13 +117,22 @@ def test_http_get_is_completed_and_numbers_are_not(with_api: Session) -> None:
     """Null is as absent."""
 
     async def create(api: Api) -> None:
-        null = {"httpGet": {"port": 80, "scheme": None}, "periodSeconds": None}
+        null = {
+            "httpGet": {"port": 80, "scheme": None},
+            "periodSeconds": None,
+        }
         spec = edited("probes.0.probe", null)
 
         created = await api.create("podprobemarkers", marker(spec))
 
         probe = created.body["spec"]["probes"][0]["probe"]
-        assert probe == {"httpGet": {"port": 80, "path": "/", "scheme": "HTTP"}}
+        assert probe == {
+            "httpGet": {
+                "port": 80,
+                "path": "/",
+                "scheme": "HTTP",
+            }
+        }
 
     with_api(create)
 
@@ -128,7 +145,13 @@ BEFORE_THE_RULES = {
     "endless-timeout": edited("probes.0.probe.timeoutSeconds", 7200),
     "broken-escape": edited("probes.0.probe", {"httpGet": {"port": 1, "path": "/50%"}}),
     "header-name": edited(
-        "probes.0.probe", {"httpGet": {"port": 1, "httpHeaders": [{"name": "a_b", "value": ""}]}}
+        "probes.0.probe",
+        {
+            "httpGet": {
+                "port": 1,
+                "httpHeaders": [{"name": "a_b", "value": ""}],
+            }
+        },
     ),
     "state-twice": edited("probes.0.markerPolicy", [policy(), policy()]),
     "126-keys": edited(

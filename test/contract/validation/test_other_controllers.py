@@ -36,7 +36,10 @@ def test_new_hash_without_a_new_spec_is_no_new_generation(with_api: Session) -> 
         path = api.path("podprobemarkers", "minecraft")
         await api.create("podprobemarkers", GAME)
         same = await api.merge(path, {"metadata": {"annotations": {HASH: "0"}}})
-        probe = {**GAME["spec"]["probes"][0], "probe": {"exec": {"command": ["true"]}}}
+        probe = {
+            **GAME["spec"]["probes"][0],
+            "probe": {"exec": {"command": ["true"]}},
+        }
         edited = await api.merge(path, {"spec": {"probes": [probe]}})
 
         assert same.meta["generation"] == 1

@@ -67,7 +67,11 @@ class Plain(NamedTuple):
 
     async def create(self, spec: Json) -> ApiResponse:
         version = f"{self.group}/v1alpha1"
-        marker = {**named("PodProbeMarker", "m"), "apiVersion": version, "spec": spec}
+        marker = {
+            **named("PodProbeMarker", "m"),
+            "apiVersion": version,
+            "spec": spec,
+        }
         return await self.api.post(self.path, marker, dryRun="All")
 
     async def until(self, spec: Json, code: int) -> None:
@@ -129,7 +133,7 @@ async def replicas(
 @asynccontextmanager
 async def client_with_secret(api: Api, real_kubeconfig: str) -> AsyncIterator[RestClient]:
     """A client of webhooks, and their Secret in the namespace of the test."""
-    assert (await api.post(api.path("secrets"), named("Secret", "certs"))).code == 201
+    await api.create("secrets", named("Secret", "certs"))
     config = load_config(real_kubeconfig)
     agent = f"contract-{api.unique}"
     async with RestClient(config=config, field_manager=agent, user_agent=agent) as client:
@@ -191,7 +195,11 @@ async def test_certificates_change_under_load_and_no_call_fails(real_kubeconfig:
 
     A step settles in a minute as shipped; here in twelve seconds, which is what a busy machine needs for it.
     """
-    times = RotationTimes(timedelta(seconds=600), timedelta(seconds=596), timedelta(seconds=12))
+    times = RotationTimes(
+        timedelta(seconds=600),
+        timedelta(seconds=596),
+        timedelta(seconds=12),
+    )
     async with (
         plain_cluster(real_kubeconfig) as plain,
         replicas(plain, real_kubeconfig, count=2, times=times) as made,
@@ -221,7 +229,10 @@ async def test_a_new_pod_is_annotated_for_a_serverless_provider(
     """The API server trusts the CA bundle of the MutatingWebhookConfiguration, calls, and applies the patch."""
     async with (
         aiohttp.ClientSession() as session,
-        pod_webhook(Api(session, target_of(Path(real_kubeconfig))), real_kubeconfig) as api,
+        pod_webhook(
+            Api(session, target_of(Path(real_kubeconfig))),
+            real_kubeconfig,
+        ) as api,
     ):
         wire = pod(labels={"app": "web"})
         if annotations is not None:
@@ -237,7 +248,11 @@ async def test_a_new_pod_is_annotated_for_a_serverless_provider(
             return added != (annotations or {})
 
         await programs.until("a pod is annotated", annotated)
-        unmatched = await api.post(api.path("pods"), pod(labels={"app": "db"}), dryRun="All")
+        unmatched = await api.post(
+            api.path("pods"),
+            pod(labels={"app": "db"}),
+            dryRun="All",
+        )
 
     assert added.pop(SERVERLESS_MARKERS_ANNOTATION) == "web"
     (probe,) = msgspec.json.decode(added.pop(SERVERLESS_PROBES_ANNOTATION))

@@ -5,6 +5,7 @@ import ssl
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
+from integration.fault_steps import all_pods, exec_probes
 from support import programs
 from support.background import background
 from support.balancer import Balancer
@@ -50,7 +51,10 @@ async def add_running_pod(cluster: EmbeddedCluster) -> ScriptedRuntime:
     await cluster.hollow.add_pods(1, nodes=1)
     await cluster.hollow.add_marker(probe())
     runtime = ScriptedRuntime()
-    runtime.start(cluster.api.pods.current(POD.name, POD.namespace)["metadata"]["uid"], "main")
+    runtime.start(
+        cluster.api.pods.current(POD.name, POD.namespace)["metadata"]["uid"],
+        "main",
+    )
     return runtime
 
 
@@ -116,14 +120,15 @@ async def test_100_pods_change_over_few_connections(
     await cluster.hollow.add_nodes(2)
     await cluster.hollow.add_pods(100, nodes=2)
     pair = issued(SERVER_NAME)
-    pods = cluster.api.pods
 
     async def until_all_are(status: str, seconds: float = PATIENCE_SECONDS) -> None:
-        def all_are() -> bool:
-            return all(status_of(pod, CONDITION) == status for pod in pods.all())
-
         await cluster.daemons.write_all()
-        await pods.wait(f"all are {status}", all_are, seconds=seconds)
+        await all_pods(
+            cluster,
+            f"all are {status}",
+            lambda pod: status_of(pod, CONDITION) == status,
+            seconds=seconds,
+        )
 
     async with (
         Balancer(cluster.server.url).running(tls=context_of(pair)) as server,
@@ -205,7 +210,12 @@ async def test_a_token_file_that_is_broken_for_a_while(
     token = cluster.folder / "token"
     token.write_text("old")
     path = cluster.folder / "token.kubeconfig"
-    kubeconfig(path, cluster={"server": proxy.url}, user={"tokenFile": "token"}, context={})
+    kubeconfig(
+        path,
+        cluster={"server": proxy.url},
+        user={"tokenFile": "token"},
+        context={},
+    )
 
     def accepted(word: str) -> list[float]:
         return [
@@ -215,19 +225,33 @@ async def test_a_token_file_that_is_broken_for_a_while(
         ]
 
     await cluster.hollow.add_node_pod_probe(NODE)
-    async with programs.running_daemon(path, cluster.folder, NODE, ScriptedRuntime()) as daemon:
+    async with programs.running_daemon(
+        path,
+        cluster.folder,
+        NODE,
+        ScriptedRuntime(),
+    ) as daemon:
         await daemon.ready()
-        proxy.fail(401, when=lambda seen: seen.authorization != "Bearer new")
+        proxy.fail(
+            401,
+            when=lambda seen: seen.authorization != "Bearer new",
+        )
         token.unlink()
         if content is not None:
             token.write_bytes(content)
         proxy.reset()
-        await proxy.until("a request is refused", lambda: proxy.log[-1].code == 401)
+        await proxy.until(
+            "a request is refused",
+            lambda: proxy.log[-1].code == 401,
+        )
         await asyncio.sleep(5)
         assert daemon.times_logged("requests wait for a valid token file") == 1
         replaced_at = asyncio.get_running_loop().time()
         token.write_text("new")
-        await proxy.until("the new token is used", lambda: bool(accepted("new")))
+        await proxy.until(
+            "the new token is used",
+            lambda: bool(accepted("new")),
+        )
         assert accepted("new")[0] - replaced_at < 2
     assert {seen.authorization for seen in proxy.log} == {"Bearer old", "Bearer new"}
 
@@ -259,7 +283,10 @@ async def test_two_daemons_with_one_node_name_name_each_other(cluster: EmbeddedC
             return len(renewals(cluster.proxy, lease, 200))
 
         target = patches() + times
-        await cluster.proxy.until(f"{times} patches of the Lease", lambda: patches() >= target)
+        await cluster.proxy.until(
+            f"{times} patches of the Lease",
+            lambda: patches() >= target,
+        )
 
     async with cluster.manager(), AsyncExitStack() as stack:
         async with running("old") as old:
@@ -284,12 +311,7 @@ async def test_a_large_status_arrives_over_a_slow_link(cluster: EmbeddedCluster)
 
     runtime = ScriptedRuntime(default_script=printed)
     runtime.start("uid-1", "main")
-    handler = {"exec": {"command": ["p"]}, "periodSeconds": 5}
-    probes = [
-        {"name": f"marker#p{number}", "containerName": "main", "probe": handler}
-        for number in range(100)
-    ]
-    await cluster.hollow.add_node_pod_probe(NODE, probes)
+    await cluster.hollow.add_node_pod_probe(NODE, exec_probes(100, "p", periodSeconds=5))
     reports = cluster.api.node_pod_probes
 
     def all_have(message: str) -> bool:
@@ -299,7 +321,10 @@ async def test_a_large_status_arrives_over_a_slow_link(cluster: EmbeddedCluster)
     async with Balancer(cluster.proxy.url).running() as balancer:
         access = balancer.write_kubeconfig(cluster.folder)
         async with programs.running_daemon(access, cluster.folder, NODE, runtime) as daemon:
-            await reports.wait("all are stored", lambda: all_have("a" * 1000))
+            await reports.wait(
+                "all are stored",
+                lambda: all_have("a" * 1000),
+            )
 
             async def is_quiet() -> bool:
                 return cluster.proxy.log[-1].at < asyncio.get_running_loop().time() - 2
@@ -307,6 +332,10 @@ async def test_a_large_status_arrives_over_a_slow_link(cluster: EmbeddedCluster)
             await daemon.until("is quiet", is_quiet)
             balancer.bytes_per_second = 8_000
             word = b"b"
-            await reports.wait("all have changed", lambda: all_have("b" * 1000), seconds=40)
+            await reports.wait(
+                "all have changed",
+                lambda: all_have("b" * 1000),
+                seconds=40,
+            )
             assert daemon.times_logged("events wait until the write is sent") == 1
             assert not daemon.has_logged("could not be")

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from integration.fault_steps import all_pods, exec_probes, is_marked
 from support.background import background
 from support.cases import cases
 from support.embedded_cluster import EmbeddedCluster
@@ -27,15 +28,7 @@ async def daemon(
 ) -> AsyncIterator[Program]:
     """A daemon that runs `check NUMBER` in one container, each command once a second."""
     runtime.start("uid-1", "main")
-    probes = [
-        {
-            "name": f"marker#p{number}",
-            "containerName": "main",
-            "probe": {"exec": {"command": ["check", str(number)]}, "timeoutSeconds": 10},
-        }
-        for number in range(commands)
-    ]
-    await cluster.hollow.add_node_pod_probe(NODE, probes)
+    await cluster.hollow.add_node_pod_probe(NODE, exec_probes(commands, "check", timeoutSeconds=10))
     async with cluster.daemon(NODE, runtime, *flags) as program:
         yield program
 
@@ -113,10 +106,7 @@ async def test_rest_config_qps_and_burst(cluster: EmbeddedCluster) -> None:
     async with cluster.manager(*flags) as manager, background(cluster.daemons.follow()):
         await manager.ready()
         await cluster.hollow.add_marker(probe())
-        await cluster.api.pods.wait(
-            "all are marked",
-            lambda: all(condition(pod, CONDITION) for pod in cluster.api.pods.all()),
-        )
+        await all_pods(cluster, "all are marked", is_marked)
     sent = [seen.at for seen in cluster.proxy.log if seen.resource == "pods/status"]
     assert len(sent) == 20
     # Half of the ideal: these are the times at the proxy, and a busy machine delays the first request more.

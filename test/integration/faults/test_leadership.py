@@ -25,7 +25,10 @@ async def test_d5_the_old_leader_ends_and_writes_nothing_after_the_new_one(
             case "no-api-server":
                 old.proxy.black_hole()
             case _:
-                old.proxy.fail(500, when=lambda seen: seen.writes and seen.about_leases)
+                old.proxy.fail(
+                    500,
+                    when=lambda seen: seen.writes and seen.about_leases,
+                )
         await first_work(new, seconds=LEASE_SECONDS + PATIENCE_SECONDS)
         if trouble == "paused":
             old.program.send(signal.SIGCONT)

@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import sys
-from collections.abc import Callable
 
+from integration.fault_steps import all_pods
 from support.background import background
 from support.embedded_cluster import EmbeddedCluster
 from support.hollow import (
@@ -37,22 +37,22 @@ def is_bare(pod: Json) -> bool:
     return not condition(pod, CONDITION) and not marks & {LABEL, ANNOTATION}
 
 
-async def all_pods(cluster: EmbeddedCluster, what: str, holds: Callable[[Json], bool]) -> None:
-    """Returns once `holds` is true for all pods."""
-    pods = cluster.api.pods
-    await pods.wait(what, lambda: all(holds(pod) for pod in pods.all()))
-
-
 async def test_a2_a_node_whose_writes_fail_for_ever_delays_no_other_and_is_named(
     cluster: EmbeddedCluster,
 ) -> None:
     await cluster.hollow.add_nodes(10)
     await cluster.hollow.add_pods(20, nodes=10)
     bad = node_name(3)
-    cluster.proxy.fail(500, when=lambda seen: seen.writes and seen.path.endswith(f"/{bad}"))
+    cluster.proxy.fail(
+        500,
+        when=lambda seen: seen.writes and seen.path.endswith(f"/{bad}"),
+    )
     reports = cluster.api.node_pod_probes
     async with cluster.manager(), background(cluster.daemons.follow()):
-        await reports.wait("every node has a report", lambda: len(reports.all()) == 10)
+        await reports.wait(
+            "every node has a report",
+            lambda: len(reports.all()) == 10,
+        )
         marker = await cluster.hollow.add_marker(probe())
 
         def is_good_or_of_the_bad_node(pod: Json) -> bool:
@@ -95,7 +95,10 @@ async def test_a_webhook_that_holds_the_writes_of_one_namespace_delays_no_other(
         await slow.add_marker(probe())
         await cluster.hollow.add_marker(probe())
         await all_pods(cluster, "marked", is_good)
-        cluster.proxy.hold(20, when=lambda seen: "/slow/pods/" in seen.path and seen.writes)
+        cluster.proxy.hold(
+            20,
+            when=lambda seen: "/slow/pods/" in seen.path and seen.writes,
+        )
         cluster.daemons.result_of = result_of
         held_from = loop.time()
         await cluster.daemons.write(node_name(1))
@@ -121,13 +124,18 @@ async def test_a6_a_list_that_fails_during_a_deletion_keeps_the_finalizer(
         await cluster.hollow.add_marker(probe())
         await all_pods(cluster, "marked", is_good)
     await cluster.hollow.remove_marker()
-    cluster.proxy.fail(500, when=lambda seen: seen.resource == "pods" and not seen.writes)
+    cluster.proxy.fail(
+        500,
+        when=lambda seen: seen.resource == "pods" and not seen.writes,
+    )
     async with cluster.manager():
         began = asyncio.get_running_loop().time()
-        await cluster.proxy.until(
-            "pods were listed twice",
-            lambda: cluster.proxy.count(lambda seen: seen.code == 500, since=began).total() >= 2,
-        )
+
+        def have_failed_twice() -> bool:
+            failures = cluster.proxy.count(lambda seen: seen.code == 500, since=began)
+            return failures.total() >= 2
+
+        await cluster.proxy.until("lists of pods have failed twice", have_failed_twice)
         marker = cluster.api.markers.current("marker", "default")
         assert marker["metadata"]["finalizers"] == [MARKER_FINALIZER]
         assert not cluster.proxy.writes(since=began), "nothing is written without a list"
@@ -175,7 +183,11 @@ async def test_a38_fifty_label_edits_a_second_by_another_client_are_kept_and_so_
     async with cluster.manager():
         await cluster.hollow.add_marker(probe())
         reports = cluster.api.node_pod_probes
-        await reports.until("has the probe", lambda report: probes_of(report) == 1, name=node)
+        await reports.until(
+            "has the probe",
+            lambda report: probes_of(report) == 1,
+            name=node,
+        )
         async with asyncio.TaskGroup() as clients:
             clients.create_task(keep_editing())
             results = itertools.cycle((("Succeeded", "good"), ("Failed", "bad")))

@@ -9,12 +9,12 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
+from integration.fault_steps import all_pods, exec_probes, is_marked
 from support.background import background
 from support.embedded_cluster import EmbeddedCluster
 from support.fake_runtime import ScriptedRuntime, hang
-from support.hollow import CONDITION, node_name, probe
+from support.hollow import node_name, probe
 from support.programs import ALONE, Program, fetch, until
-from support.target import condition
 
 from kruise_probe.daemon.cri.runtime import RuntimeContainer
 
@@ -41,10 +41,7 @@ async def test_c13_a_manager_ends_in_time(cluster: EmbeddedCluster, trouble: str
             await proxy.until("it sends requests", lambda: bool(proxy.log))
         else:
             await cluster.hollow.add_marker(probe())
-            await cluster.api.pods.wait(
-                "pods are marked",
-                lambda: all(condition(pod, CONDITION) for pod in cluster.api.pods.all()),
-            )
+            await all_pods(cluster, "pods are marked", is_marked)
         if trouble == "black-hole":
             proxy.black_hole()
         elif trouble == "paused":
@@ -70,20 +67,13 @@ class MutableRuntime(ScriptedRuntime):
 @pytest.fixture
 async def daemon(cluster: EmbeddedCluster) -> AsyncIterator[tuple[Program, MutableRuntime]]:
     """A daemon whose runtime answers everything but execs; 16 of these hang."""
+    node = node_name(0)
     scripted = MutableRuntime()
     scripted.start("uid-1", "main")
     for number in range(EXECS):
         scripted.on_exec("sleep", str(number), script=hang())
-    entries = [
-        {
-            "name": f"marker#p{number}",
-            "containerName": "main",
-            "probe": {"exec": {"command": ["sleep", str(number)]}, "timeoutSeconds": 10},
-        }
-        for number in range(EXECS)
-    ]
-    await cluster.hollow.add_node_pod_probe(node_name(0), entries)
-    async with cluster.daemon(node_name(0), scripted) as program:
+    await cluster.hollow.add_node_pod_probe(node, exec_probes(EXECS, "sleep", timeoutSeconds=10))
+    async with cluster.daemon(node, scripted) as program:
         yield program, scripted
 
 
@@ -113,7 +103,10 @@ async def test_c13_a_daemon_ends_in_time(
 async def test_c13_an_interrupt_after_a_signal_ends_at_once(cluster: EmbeddedCluster) -> None:
     cluster.proxy.black_hole()
     async with cluster.manager() as manager:
-        await cluster.proxy.until("it sends requests", lambda: bool(cluster.proxy.log))
+        await cluster.proxy.until(
+            "it sends requests",
+            lambda: bool(cluster.proxy.log),
+        )
         manager.process.terminate()
         manager.process.send_signal(signal.SIGINT)
         async with asyncio.timeout(IN_TIME_SECONDS):

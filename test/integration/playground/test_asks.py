@@ -14,11 +14,19 @@ ENDLESS = {"image": "none", "command": ["sleep", "1000"]}
 
 
 def probe(handler: Json, container: str = "main", *, name: str = "asked", kind: str = KIND) -> Json:
-    return {"name": name, "containerName": container, "probe": handler, "podConditionType": kind}
+    return {
+        "name": name,
+        "containerName": container,
+        "probe": handler,
+        "podConditionType": kind,
+    }
 
 
 async def until_true(ns: PlaygroundNamespace) -> None:
-    await ns.until("its condition is True", lambda pod: status_of(pod, KIND) == "True")
+    await ns.until(
+        "its condition is True",
+        lambda pod: status_of(pod, KIND) == "True",
+    )
 
 
 async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(
@@ -53,8 +61,14 @@ async def test_a25_a_probe_waits_for_the_startup_probe_of_its_container(
     main = {**ENDLESS, "name": "main", "startupProbe": startup_probe}
     await ns.pod(containers=[main, {**ENDLESS, "name": "other"}])
     free_kind = "example.com/free"
-    await ns.marker(probe(TRUE), probe(TRUE, "other", name="free", kind=free_kind))
-    pod = await ns.until("has the free one's result", lambda pod: condition(pod, free_kind))
+    await ns.marker(
+        probe(TRUE),
+        probe(TRUE, "other", name="free", kind=free_kind),
+    )
+    pod = await ns.until(
+        "has the free one's result",
+        lambda pod: condition(pod, free_kind),
+    )
     assert not condition(pod, KIND)
     report = ns.api.node_pod_probes.current("node-0")
     entries = {entry["uid"]: entry for entry in report["spec"]["podProbes"]}

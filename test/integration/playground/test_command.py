@@ -79,6 +79,9 @@ class Command:
         return [*self.processes(), *self.files()]
 
 
+Start = Callable[..., Command]
+
+
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="p") as folder:
@@ -86,7 +89,7 @@ def short_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def start(short_folder: Path) -> Iterator[Callable[..., Command]]:
+def start(short_folder: Path) -> Iterator[Start]:
     started: list[Command] = []
 
     def begin(*arguments: str, cwd: Path | None = None) -> Command:
@@ -100,7 +103,7 @@ def start(short_folder: Path) -> Iterator[Callable[..., Command]]:
         command.leftovers()  # The guardian removes them, and the folder may go only after it.
 
 
-def test_check_observes_both_states_of_each_sample_probe(start: Callable[..., Command]) -> None:
+def test_check_observes_both_states_of_each_sample_probe(start: Start) -> None:
     code, out, err = start("--check", "--check-timeout=120s").end()
 
     result = json.loads(out)
@@ -114,9 +117,7 @@ def test_check_observes_both_states_of_each_sample_probe(start: Callable[..., Co
     assert all(states == ["Succeeded", "Failed"] for states in result["seen"].values())
 
 
-def test_check_names_the_broken_link_that_explain_knows(
-    start: Callable[..., Command], short_folder: Path
-) -> None:
+def test_check_names_the_broken_link_that_explain_knows(start: Start, short_folder: Path) -> None:
     file = short_folder / "own.yaml"
     file.write_text(OWN.replace("containerName: main", "containerName: mian"))
     code, _, err = start("--check", "--check-timeout=20s", "-f", str(short_folder)).end()
@@ -126,7 +127,7 @@ def test_check_names_the_broken_link_that_explain_knows(
 
 
 def test_commands_on_the_screen_fit_60_columns_and_work_when_pasted(
-    start: Callable[..., Command],
+    start: Start,
 ) -> None:
     playground = start()
     lines = playground.read_until("> players")
@@ -154,7 +155,7 @@ def output_of(pasted: str) -> str:
 
 
 def test_check_of_other_files_needs_one_result_of_each_probe_and_skips_other_kinds(
-    start: Callable[..., Command], short_folder: Path
+    start: Start, short_folder: Path
 ) -> None:
     file = short_folder / "own.yaml"
     file.write_text(
@@ -191,9 +192,7 @@ spec: {containers: [{name: main, image: none, command: [sleep, "1000"]}]}
 
 @cases("moment", at_once="", when_it_is_ready="export KUBECONFIG", with_results="idle")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_no_process_or_file_is_left_after_any_end(
-    start: Callable[..., Command], number: int, moment: str
-) -> None:
+def test_no_process_or_file_is_left_after_any_end(start: Start, number: int, moment: str) -> None:
     playground = start()
     if moment:
         playground.read_until(moment)
@@ -213,7 +212,7 @@ def test_no_process_or_file_is_left_after_any_end(
 
 @cases("relative", absolute=False, relative=True)
 def test_kubeconfig_out_is_written_and_removed_at_the_end(
-    start: Callable[..., Command], short_folder: Path, relative: bool
+    start: Start, short_folder: Path, relative: bool
 ) -> None:
     kubeconfig = short_folder / "kubeconfig"
     flag = f"--kubeconfig-out={kubeconfig.name if relative else kubeconfig}"
@@ -225,7 +224,7 @@ def test_kubeconfig_out_is_written_and_removed_at_the_end(
     assert not kubeconfig.exists()
 
 
-def test_playground_ends_when_its_pipe_is_closed(start: Callable[..., Command]) -> None:
+def test_playground_ends_when_its_pipe_is_closed(start: Start) -> None:
     command = start()
     command.read_until("KUBECONFIG")
     assert command.process.stdout

@@ -13,7 +13,12 @@ REST = "while :; do sleep 1; done"
 
 
 def shell(name: str, script: str, **more: Any) -> Json:
-    return {"name": name, "image": "none", "command": ["sh", "-c", script], **more}
+    return {
+        "name": name,
+        "image": "none",
+        "command": ["sh", "-c", script],
+        **more,
+    }
 
 
 async def has_made(ns: PlaygroundNamespace, name: str, pod: str = "web") -> None:
@@ -37,7 +42,10 @@ async def test_init_containers_run_one_after_the_other_and_sidecars_stay(
         ],
         containers=[shell("main", f"echo main >> ../order; {REST}")],
     )
-    pod = await ns.until("runs", lambda pod: pod["status"].get("phase") == "Running")
+    pod = await ns.until(
+        "runs",
+        lambda pod: pod["status"].get("phase") == "Running",
+    )
     first, side, _ = pod["status"]["initContainerStatuses"]
     assert (first["name"], side["name"]) == ("first", "side")
     assert first["state"]["terminated"]["reason"] == "Completed"
@@ -79,7 +87,10 @@ async def test_a_pod_that_serves_a_port_for_all_has_an_event(ns: PlaygroundNames
     await has_made(ns, "port", pod="all")
     port = int((ns.folder("all") / "port").read_text())
     await ns.marker(probe(probe={"tcpSocket": {"port": port}}))
-    await ns.api.events.wait("the pod has the event", lambda: events(ns, "PortShared", "all"))
+    await ns.api.events.wait(
+        "the pod has the event",
+        lambda: events(ns, "PortShared", "all"),
+    )
 
 
 def events(ns: PlaygroundNamespace, reason: str, pod: str = "web") -> list[Json]:
@@ -94,7 +105,11 @@ def events(ns: PlaygroundNamespace, reason: str, pod: str = "web") -> list[Json]
 
 
 NO_COMMAND = {"name": "main", "image": "nginx"}
-NO_PROGRAM = {"name": "main", "image": "none", "command": ["/no/such/program"]}
+NO_PROGRAM = {
+    "name": "main",
+    "image": "none",
+    "command": ["/no/such/program"],
+}
 ENV_FROM = shell("main", REST, envFrom=[{"configMapRef": {"name": "x"}}])
 CONFIG_ERROR = "waiting CreateContainerConfigError"
 
@@ -127,10 +142,16 @@ async def test_status_and_event_say_why_a_container_does_not_run(
         return found.get(key) or {}
 
     await ns.pod(containers=[container])
-    pod = await ns.until(f"is {state}", lambda pod: state_of(pod).get("reason") == reason)
+    pod = await ns.until(
+        f"is {state}",
+        lambda pod: state_of(pod).get("reason") == reason,
+    )
     assert message in state_of(pod)["message"]
 
-    await ns.api.events.wait(f"an event {event}", lambda: events(ns, event))
+    await ns.api.events.wait(
+        f"an event {event}",
+        lambda: events(ns, event),
+    )
     recorded = events(ns, event)[0]
     assert message in recorded["message"]
     assert (recorded["type"], recorded["source"]["component"]) == ("Warning", "kubelet")

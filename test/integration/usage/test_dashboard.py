@@ -2,14 +2,11 @@
 
 import json
 import math
-import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
 import yaml
-from integration.usage_namespace import UsageNamespace
+from integration.usage_namespace import NEEDS_PROMTOOL, UsageNamespace
 from prometheus_client.parser import text_string_to_metric_families
 from support import programs
 from support.hollow import CONDITION
@@ -55,21 +52,26 @@ def finds_something(query: str) -> Json:
     }
 
 
-@pytest.mark.skipif(
-    shutil.which("promtool") is None and os.environ.get("CI") != "true",
-    reason="promtool is not installed (Debian: prometheus)",
-)
+@NEEDS_PROMTOOL
 async def test_every_query_finds_what_is_exposed(
     playground: ControlledPlayground, ns: UsageNamespace, tmp_path: Path
 ) -> None:
     await ns.pod("seen")
     await ns.marker()
-    await ns.shows("seen", lambda pod: CONDITION in str(pod["status"]))
+    await ns.shows(
+        "seen",
+        lambda pod: CONDITION in str(pod["status"]),
+    )
     node = playground.node_of("seen", ns.namespace)
     daemon = programs.address_of(playground.daemons[node.name].log, "/metrics")
     # The playground's own manager takes part in no election.
     flags = (f"--namespace={ns.namespace}", f"--leader-election-id=dashboard-{ns.namespace}")
-    async with programs.running("manager", playground.kubeconfig, tmp_path, *flags) as program:
+    async with programs.running(
+        "manager",
+        playground.kubeconfig,
+        tmp_path,
+        *flags,
+    ) as program:
         await program.ready()
         manager = program.address("/metrics")
         leads = f'leader_election_master_status{{name="dashboard-{ns.namespace}"}} 1'

@@ -1,6 +1,5 @@
 """Every YAML and every command of the pages that people read, on the playground."""
 
-import os
 import re
 import shutil
 from collections.abc import Awaitable, Callable
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from integration.usage_namespace import UsageNamespace
+from integration.usage_namespace import NEEDS_PROMTOOL, UsageNamespace
 from support.cases import cases
 from support.pages import ROOT, Block, block, blocks, blocks_of
 from support.playground import ControlledPlayground
@@ -194,10 +193,7 @@ def test_every_alert_has_a_part_of_the_page_of_alerts() -> None:
         assert rule["annotations"]["runbook_url"].endswith(f"/alerts.md#{rule['alert'].lower()}")
 
 
-@pytest.mark.skipif(
-    shutil.which("promtool") is None and os.environ.get("CI") != "true",
-    reason="promtool is not installed (Debian: prometheus)",
-)
+@NEEDS_PROMTOOL
 async def test_the_alerts_fire_when_they_should(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "alerts.yaml").write_text(yaml.safe_dump(ALERTS))
     shutil.copy(ROOT / "test" / "data" / "alerts-test.yaml", tmp_path)

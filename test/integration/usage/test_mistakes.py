@@ -24,7 +24,11 @@ def pod(command: Sequence[str] = ("sleep", "1000"), gate: str = "", paused: bool
     gates = [{"conditionType": gate}] if gate else []
     return typed(
         "Pod",
-        metadata={"name": "web", "labels": {"app": "web"}, "annotations": _pause(paused)},
+        metadata={
+            "name": "web",
+            "labels": {"app": "web"},
+            "annotations": _pause(paused),
+        },
         spec={"containers": [container], "readinessGates": gates},
     )
 

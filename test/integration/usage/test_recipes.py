@@ -25,7 +25,10 @@ async def apply(ns: UsageNamespace, recipe: Block) -> None:
 
 async def gets(ns: UsageNamespace, pod: str, wanted: Json) -> Json:
     """The pod, once it has these marks; None is for none."""
-    return await ns.shows(pod, lambda it: {key: marks(it).get(key) for key in wanted} == wanted)
+    return await ns.shows(
+        pod,
+        lambda it: {key: marks(it).get(key) for key in wanted} == wanted,
+    )
 
 
 def marks(pod: Json) -> Json:
@@ -54,10 +57,16 @@ async def test_a_scale_in_deletes_the_idle_game_server_first(
     for name in (first, second):
         await gets(ns, name, {"gameserver-idle": "true"})
 
-    write_at_once(ns.folder(first, "game-server") / "players", "4\n")
+    write_at_once(
+        ns.folder(first, "game-server") / "players",
+        "4\n",
+    )
 
     playing = await gets(ns, first, {"gameserver-idle": "false"})
-    idle = await ns.shows(second, lambda pod: annotations(pod).get(COST))
+    idle = await ns.shows(
+        second,
+        lambda pod: annotations(pod).get(COST),
+    )
     assert condition(playing, "game.io/idle")["message"] == "4 players"
     assert int(annotations(idle)[COST]) < int(annotations(playing)[COST])
 
@@ -104,12 +113,18 @@ async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_ma
 ) -> None:
     await apply(ns, recipe("Readiness gate: traffic when the cache is warm"))
     gate = "shop.example.com/cache-warm"
-    pod = await ns.shows("shop", lambda pod: status_of(pod, "Ready") == "True")
+    pod = await ns.shows(
+        "shop",
+        lambda pod: status_of(pod, "Ready") == "True",
+    )
     assert status_of(pod, gate) == "True"
 
     await ns.api.delete(ns.marker_path("cache"))
 
-    pod = await ns.shows("shop", lambda pod: condition(pod, gate).get("reason") == "ProbeRemoved")
+    pod = await ns.shows(
+        "shop",
+        lambda pod: condition(pod, gate).get("reason") == "ProbeRemoved",
+    )
     assert status_of(pod, "Ready") == "True"
 
 
@@ -127,7 +142,10 @@ async def test_what_a_provider_reports_is_marked_as_the_policies_say(
             "labels": {"app": "minecraft"},
             "annotations": annotations_shown(),
         },
-        spec={"nodeName": node, "containers": [{"name": "minecraft", "image": "none"}]},
+        spec={
+            "nodeName": node,
+            "containers": [{"name": "minecraft", "image": "none"}],
+        },
     )
     flags = (ALONE, "--feature-gates=EnablePodProbeMarkerOnServerless=true")
 

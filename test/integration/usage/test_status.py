@@ -62,7 +62,13 @@ class Shell(NamedTuple):
 
     def watch(self, *options: str, **more: Any) -> AbstractAsyncContextManager[Any]:
         kubeconfig = self.ns.playground.kubeconfig
-        return watch(kubeconfig, "-n", self.ns.namespace, *options, **more)
+        return watch(
+            kubeconfig,
+            "-n",
+            self.ns.namespace,
+            *options,
+            **more,
+        )
 
     def break_the_pod(self) -> None:
         """From now on its probe fails."""
@@ -86,7 +92,13 @@ async def test_output_for_programs_contains_the_newest_results(
     assert ran.out.startswith("{") == (form == "json")
     view = load(ran.out)
     (marker,) = view["markers"]
-    assert marker["counts"] == {"pods": 1, "succeeded": 1, "failed": 0, "unknown": 0, "pending": 0}
+    assert marker["counts"] == {
+        "pods": 1,
+        "succeeded": 1,
+        "failed": 0,
+        "unknown": 0,
+        "pending": 0,
+    }
     (result,) = marker["pods"][0]["results"]
     assert (result["state"], result["message"]) == ("Succeeded", "fine")
     assert marker["problems"] == view["notes"] == []
@@ -150,7 +162,10 @@ async def test_refused_request_has_a_remedy(
     assert_one_line(ran, text)
 
 
-NEEDS_KUBECTL = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+NEEDS_KUBECTL = pytest.mark.skipif(
+    not shutil.which("kubectl"),
+    reason="kubectl is not installed",
+)
 
 
 def bash(words: str) -> str:

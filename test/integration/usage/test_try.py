@@ -27,18 +27,27 @@ async def try_it(
     folder: Path, arguments: str, file: Json | str | None = None, **more: Any
 ) -> tuple[Ran, ScriptedPod]:
     """Run `kruise-probe try ARGUMENTS` against a scripted API server; `file` becomes marker.yaml."""
-    more.setdefault("pod", running(labels={"app": "web", "busy": "true"}))
+    more.setdefault(
+        "pod",
+        running(labels={"app": "web", "busy": "true"}),
+    )
     more.setdefault("execute", exited(0, b"full\x1b[2J\n"))
     if file is not None:
         text = file if isinstance(file, str) else yaml.safe_dump(file)
         (folder / "marker.yaml").write_text(text)
     async with serving_pod(ScriptedPod(**more)) as pod:
-        path = Path(kubeconfig(folder / "config", cluster={"server": pod.url}, user={}, context={}))
-        return await run(f"kruise-probe try {arguments}", kubeconfig=path, folder=folder), pod
+        path = folder / "config"
+        kubeconfig(path, cluster={"server": pod.url}, user={}, context={})
+        ran = await run(f"kruise-probe try {arguments}", kubeconfig=path, folder=folder)
+        return ran, pod
 
 
 def with_policies(name: str = "web", **more: Any) -> Json:
-    return marker_wire(name, probes=[probe_wire(policies=[IDLE, BUSY])], **more)
+    return marker_wire(
+        name,
+        probes=[probe_wire(policies=[IDLE, BUSY])],
+        **more,
+    )
 
 
 async def test_output_has_state_message_and_marks_of_each_probe(tmp_path: Path) -> None:
@@ -96,16 +105,29 @@ FORBIDDEN = {"exec": (403, status(403, "Forbidden", "no"))}
 async def test_exit_code_is_1_if_a_probe_does_not_succeed(
     tmp_path: Path, responses: Json, state: str
 ) -> None:
-    ran, _ = await try_it(tmp_path, "web-0", markers=[with_policies()], **responses)
+    ran, _ = await try_it(
+        tmp_path,
+        "web-0",
+        markers=[with_policies()],
+        **responses,
+    )
     assert ran.code == 1
     assert state in ran.out
 
 
 async def test_file_is_tried_as_if_it_were_applied(tmp_path: Path) -> None:
-    older = marker_wire("older", probes=[probe_wire("mine", policies=[IDLE], condition="")])
+    older = marker_wire(
+        "older",
+        probes=[probe_wire("mine", policies=[IDLE], condition="")],
+    )
     file = with_policies("newer")
     del file["metadata"]["namespace"]
-    ran, _ = await try_it(tmp_path, "web-0 -f marker.yaml", file, markers=[older])
+    ran, _ = await try_it(
+        tmp_path,
+        "web-0 -f marker.yaml",
+        file,
+        markers=[older],
+    )
     assert ran.code == 0
     assert "note         label 'idle' of probe 'healthy' belongs to probe 'mine'" in ran.out
     assert "-> write another condition type or key in one of the two probes" in ran.out
@@ -116,7 +138,12 @@ async def test_file_is_tried_as_if_it_were_applied(tmp_path: Path) -> None:
 
 async def test_file_replaces_the_marker_of_the_same_name(tmp_path: Path) -> None:
     stored = marker_wire(probes=[probe_wire("stored")])
-    ran, _ = await try_it(tmp_path, "web-0 -f - < marker.yaml", with_policies(), markers=[stored])
+    ran, _ = await try_it(
+        tmp_path,
+        "web-0 -f - < marker.yaml",
+        with_policies(),
+        markers=[stored],
+    )
     assert ran.code == 0
     assert "stored" not in ran.out
 
@@ -139,7 +166,12 @@ async def test_file_needs_no_permission_for_markers_and_no_crds(
     tmp_path: Path, code: int, note: str
 ) -> None:
     refused = {"podprobemarkers": (code, status(code, "", "no podprobemarkers here"))}
-    ran, _ = await try_it(tmp_path, "web-0 -f marker.yaml", with_policies(), refusals=refused)
+    ran, _ = await try_it(
+        tmp_path,
+        "web-0 -f marker.yaml",
+        with_policies(),
+        refusals=refused,
+    )
     assert ran.code == 0
     assert f"note: {note}; unknown: whether other markers own" in ran.out
 

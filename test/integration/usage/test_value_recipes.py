@@ -85,7 +85,11 @@ async def attempt(
     """The message of one attempt of the marker's probe, and the marks that it has."""
     (probe,) = marker.probes
     entry = on_port(probe.container_probe, port)
-    prober = prober_for(entry, commands=commands or LocalCommands(), user_agent="x")
+    prober = prober_for(
+        entry,
+        commands=commands or LocalCommands(),
+        user_agent="x",
+    )
     try:
         result = await prober.run(Target("127.0.0.1", "c"))
     except CouldNotProbe as error:
@@ -103,7 +107,10 @@ def on_port(entry: ContainerProbe, port: int) -> ContainerProbe:
     if action is None:
         return entry
     moved = replace(action, port=port)
-    return replace(entry, probe=replace(entry.probe, http_get=moved, timeout_seconds=5))
+    return replace(
+        entry,
+        probe=replace(entry.probe, http_get=moved, timeout_seconds=5),
+    )
 
 
 def response(status: int, body: bytes) -> bytes:
@@ -116,7 +123,12 @@ def metrics(name: str, value: float, **labels: str) -> bytes:
     registry = CollectorRegistry()
     for other in ("vllm:num_requests_running", "vllm:kv_cache_usage_perc", "process_start_time"):
         Gauge(other, "Another.", registry=registry).set(1)
-    gauge = Gauge(name, "The wanted one.", list(labels), registry=registry)
+    gauge = Gauge(
+        name,
+        "The wanted one.",
+        list(labels),
+        registry=registry,
+    )
     if labels:
         gauge = gauge.labels(**labels)
     gauge.set(value)
@@ -136,7 +148,10 @@ def models(*names: str) -> bytes:
         }
         for name in names
     ]
-    return response(200, msgspec.json.encode({"object": "list", "data": data}))
+    return response(
+        200,
+        msgspec.json.encode({"object": "list", "data": data}),
+    )
 
 
 def recorded(name: str) -> bytes:
@@ -213,7 +228,12 @@ def process(*command: str, **options: Any) -> Iterator[None]:
 
 
 def run_command(*command: str, **options: Any) -> None:
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **options)
+    subprocess.run(
+        command,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        **options,
+    )
 
 
 async def eventually(marker: CompiledMarker, commands: LocalCommands, marks: Json) -> str:
