@@ -221,7 +221,11 @@ class Api:
                 path = f"{DEFINITIONS}/{crd['metadata']['name']}"
                 created = await self.merge(path, {"spec": crd["spec"]})
             assert created.code in (200, 201), created
-        probe: Json = {"name": "#", "containerName": "c", "probe": {}}
+        probe: Json = {
+            "name": "#",
+            "containerName": "c",
+            "probe": {},
+        }
         wrong = marker("x", probes=[probe])
         path = self.path("podprobemarkers", namespace="default")
 

@@ -159,11 +159,7 @@ def _value(answer: ApiResponse, key: str) -> Any:
             return sorted({field for _, field in answer.causes})
         case "names":
             return [item["metadata"]["name"] for item in answer.body["items"]]
-        case _:
-            return _at(answer.body, key)
-
-
-def _at(found: Any, key: str) -> Any:
+    found: Any = answer.body
     for part in key.split("."):
         if isinstance(found, list) and part.isdigit() and int(part) < len(found):
             found = found[int(part)]

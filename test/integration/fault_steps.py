@@ -13,8 +13,17 @@ def exec_probes(count: int, command: str, **numbers: int) -> list[Json]:
     """Probes of NodePodProbe.spec that run `COMMAND NUMBER` in the container `main`."""
     probes: list[Json] = []
     for number in range(count):
-        handler = {"exec": {"command": [command, str(number)]}, **numbers}
-        probes.append({"name": f"marker#p{number}", "containerName": "main", "probe": handler})
+        handler = {
+            "exec": {"command": [command, str(number)]},
+            **numbers,
+        }
+        probes.append(
+            {
+                "name": f"marker#p{number}",
+                "containerName": "main",
+                "probe": handler,
+            }
+        )
     return probes
 
 

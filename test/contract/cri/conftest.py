@@ -112,18 +112,6 @@ def real_pod_uid() -> Iterator[str]:
         pytest.skip(f"no real container runtime: {ENDPOINT_VARIABLE} or the kubeconfig is not set")
     kubectl = Kubectl(kubeconfig, namespace="default")
     name = f"contract-{secrets.token_hex(4)}"
-    kubectl.apply(_manifest(name))
-    try:
-        with kubectl.watch("pods", f"--field-selector=metadata.name={name}") as pods:
-            _ = pods.until(
-                "main runs and ended has ended", _is_as_wanted, timeout=3 * PATIENCE_SECONDS
-            )
-            yield pods.newest[name]["metadata"]["uid"]
-    finally:
-        kubectl.run("delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
-
-
-def _manifest(name: str) -> Object:
     container = {"image": IMAGE, "imagePullPolicy": "Never"}
     spec = {
         "restartPolicy": "Never",
@@ -133,12 +121,20 @@ def _manifest(name: str) -> Object:
             {**container, "name": "ended", "command": END},
         ],
     }
-    return typed("Pod", metadata={"name": name}, spec=spec)
 
+    def is_as_wanted(pods: dict[str, Object]) -> bool:
+        if name not in pods:
+            return False
+        statuses = pods[name]["status"].get("containerStatuses", [])
+        states = {status["name"]: next(iter(status["state"])) for status in statuses}
+        return states == {"main": "running", "ended": "terminated"}
 
-def _is_as_wanted(pods: dict[str, Object]) -> bool:
-    states = {}
-    for pod in pods.values():
-        for status in pod["status"].get("containerStatuses", []):
-            states[status["name"]] = next(iter(status["state"]))
-    return states == {"main": "running", "ended": "terminated"}
+    kubectl.apply(typed("Pod", metadata={"name": name}, spec=spec))
+    try:
+        with kubectl.watch("pods", f"--field-selector=metadata.name={name}") as pods:
+            _ = pods.until(
+                "main runs and ended has ended", is_as_wanted, timeout=3 * PATIENCE_SECONDS
+            )
+            yield pods.newest[name]["metadata"]["uid"]
+    finally:
+        kubectl.run("delete", "pod", name, "--grace-period=0", "--force", "--wait=false")

@@ -255,21 +255,18 @@ async def until_obeyed(cluster: Cluster, *, ours: bool) -> None:
     await until("the definition is obeyed", is_obeyed)
 
 
-class Ticks(NamedTuple):
-    """A file to which a probe adds a line in each period."""
+async def three_more_lines(file: Path) -> None:
+    """Returns once the file, which may not exist yet, has three more lines."""
 
-    file: Path
+    def lines() -> int:
+        return file.read_text().count("\n") if file.exists() else 0
 
-    async def more(self, count: int) -> None:
-        wanted = self.seen() + count
+    wanted = lines() + 3
 
-        async def have_come() -> bool:
-            return self.seen() >= wanted
+    async def have_come() -> bool:
+        return lines() >= wanted
 
-        await until(f"{count} more ticks", have_come)
-
-    def seen(self) -> int:
-        return len(self.file.read_text().splitlines()) if self.file.exists() else 0
+    await until(f"{file} has three more lines", have_come)
 
 
 @pytest.fixture
@@ -284,8 +281,8 @@ async def test_our_daemon_beside_kruises_manager_and_over_its_crds(
     """What is pruned of its results is no reason to write them again, nor to forget them when it restarts."""
     sandbox = runtime.sandbox(pod="p", namespace=cluster.namespace)
     runtime.start(["sleep", "1000"], sandbox=sandbox)
-    ticks = Ticks(cluster.folder / "ticks")
-    command = ["sh", "-c", f"echo >> {ticks.file}; echo fine"]
+    ticks = cluster.folder / "ticks"
+    command = ["sh", "-c", f"echo >> {ticks}; echo fine"]
     handler = {"exec": {"command": command}, "periodSeconds": 1}
     probes = [
         {
@@ -313,10 +310,10 @@ async def test_our_daemon_beside_kruises_manager_and_over_its_crds(
         (state,) = report["status"]["podProbeStatuses"][0]["probeStates"]
         assert (state["name"], state["state"], state["message"]) == ("m#idle", "Succeeded", "fine")
         assert not {"containerID", "probeHash"} & state.keys(), "Kruise's definition prunes them"
-        await ticks.more(3)
+        await three_more_lines(ticks)
         assert await cluster.report() == report
     async with running("daemon", kubeconfig, cluster.folder, *flags):
-        await ticks.more(3)
+        await three_more_lines(ticks)
         after = await cluster.report()
         (again,) = after["status"]["podProbeStatuses"][0]["probeStates"]
         assert again["state"] == "Succeeded"

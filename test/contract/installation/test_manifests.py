@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from kruise_probe.cli.gates import SERVERLESS, parse_gates
 from kruise_probe.manifests.install import Install, daemon, default_install, manager
 
 Identity = tuple[str, str]
-Way = Callable[[Kubectl, str, Path], list[Json]]
 CHECKOUT = Path(__file__).resolve().parents[3]
 CHART = CHECKOUT / "config" / "chart"
 NEWEST = "1.37.2"
@@ -59,7 +58,15 @@ def helm(*arguments: str) -> str:
 def template(*values: str, version: str = NEWEST, namespace: str = "kruise-system") -> list[Json]:
     settings = [f"--set={value}" for value in values]
     flags = ["--namespace", namespace, "--kube-version", version, "--skip-tests"]
-    documents = parsed(helm("template", "r", str(CHART), *flags, *settings))
+    documents = parsed(
+        helm(
+            "template",
+            "r",
+            str(CHART),
+            *flags,
+            *settings,
+        )
+    )
     for document in documents:
         if document["kind"] != "CustomResourceDefinition":
             for name in RELEASE_LABELS:
@@ -257,34 +264,42 @@ NEEDS_MORE = ("monitoring.coreos.com", "cert-manager.io")
 """Groups of the Prometheus operator and of cert-manager, which this cluster has not."""
 
 
-WAYS: dict[str, Way] = {
-    "command": lambda _, namespace, __: default_install(Install(namespace=namespace)),
-    "command-with-webhook": lambda _, namespace, __: default_install(
-        Install(namespace=namespace, webhook=True, serverless=True)
-    ),
-    "helm": lambda _, namespace, __: template(namespace=namespace),
-    "helm-with-everything": lambda _, namespace, __: template(*EVERYTHING, namespace=namespace),
-    "kustomize": lambda admin, namespace, folder: built(
-        admin, folder, ["default", "prometheus", "samples"], ["webhook"], namespace=namespace
-    ),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    ["command", "command-with-webhook", "helm", "helm-with-everything", "kustomize"],
+)
 def test_a_real_api_server_takes_all_of_it(
     admin: Kubectl, namespace: str, tmp_path: Path, way: str
 ) -> None:
-    admin.install_crds()
-    documents = [
-        document
-        for document in WAYS[way](admin, namespace, tmp_path)
-        if not document["apiVersion"].startswith(NEEDS_MORE)
+    match way:
+        case "command":
+            documents = default_install(Install(namespace=namespace))
+        case "command-with-webhook":
+            install = Install(namespace=namespace, webhook=True, serverless=True)
+            documents = default_install(install)
+        case "helm":
+            documents = template(namespace=namespace)
+        case "helm-with-everything":
+            documents = template(*EVERYTHING, namespace=namespace)
+        case _:
+            bases = ("default", "prometheus", "samples")
+            documents = built(
+                admin,
+                tmp_path,
+                bases,
+                ["webhook"],
+                namespace=namespace,
+            )
+    served = [
+        document for document in documents if not document["apiVersion"].startswith(NEEDS_MORE)
     ]
+    admin.install_crds()
 
     flags = ("--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
-    said = admin.run("apply", *flags, "-f", "-", stdin=json.dumps(typed("List", items=documents)))
+    listed = json.dumps(typed("List", items=served))
+    said = admin.run("apply", *flags, "-f", "-", stdin=listed)
 
-    items = sum(len(document.get("items", (document,))) for document in documents)
+    items = sum(len(document.get("items", (document,))) for document in served)
     assert len(said.splitlines()) == items
 
 

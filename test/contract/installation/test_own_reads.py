@@ -157,7 +157,12 @@ def test_a_stolen_token_writes_nothing_as_its_node(
     path = f"{NODE_POD_PROBES}/{installation.own}/status"
     body: Json = json.loads(admin.run("get", "nodepodprobe", installation.own, "-o", "json"))
     user = node_user(installation.own)
-    as_node = installation.daemon.send("PUT", path, body, as_user=user)
+    as_node = installation.daemon.send(
+        "PUT",
+        path,
+        body,
+        as_user=user,
+    )
     assert as_node.code == 403
     assert installation.daemon.send("PUT", path, body).code == 200
 

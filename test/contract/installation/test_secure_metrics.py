@@ -11,7 +11,6 @@ from support.fake_runtime import ScriptedRuntime
 from support.kubectl import Kubectl
 from support.programs import Program
 from support.real_node import apart, kubeconfig_of, token_of
-from support.wire import Json
 
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.times import format_micro_time, utc_now
@@ -21,30 +20,24 @@ from kruise_probe.manifests.install import DAEMON, MANAGER
 PROMETHEUS = "prometheus"
 
 
-def held_lease(namespace: str) -> Json:
-    """With it no manager of the namespace leads: a leader would delete the NodePodProbes of the tests beside it."""
-    spec = {
-        "holderIdentity": "nobody",
-        "leaseDurationSeconds": 3600,
-        "renewTime": format_micro_time(utc_now()),
-    }
-    return {
-        **named("Lease", LEADER_ELECTION_ID, namespace=namespace),
-        "spec": spec,
-    }
-
-
 @pytest.fixture(scope="module")
 def namespace(admin: Kubectl) -> Iterator[str]:
     unique = secrets.token_hex(4)
     name = f"contract-{unique}"
+    # With it no manager leads: a leader would delete the NodePodProbes of the tests beside it.
+    held_lease = named("Lease", LEADER_ELECTION_ID, namespace=name)
+    held_lease["spec"] = {
+        "holderIdentity": "nobody",
+        "leaseDurationSeconds": 3600,
+        "renewTime": format_micro_time(utc_now()),
+    }
     admin.install_crds()
     with admin.applied(
         named("Namespace", name),
         *apart(objects_in("manager_rbac", name), unique),
         *apart(objects_in("daemon_rbac", name), unique),
         *apart(objects_in("metrics_rbac", name), unique),
-        held_lease(name),
+        held_lease,
     ):
         admin.run("create", "serviceaccount", PROMETHEUS, "--namespace", name)
         binding = f"{PROMETHEUS}-{unique}"

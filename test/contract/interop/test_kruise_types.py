@@ -174,46 +174,40 @@ def states(kind: WatchedKind) -> list[Json]:
     return list(chain.from_iterable(kind.history.values()))
 
 
-async def _live_through(playground: ControlledPlayground) -> None:
-    api = playground.api
-    await api.create("/api/v1/namespaces/default/pods", POD)
-    await api.create(
-        marker_path("").rstrip("/"),
-        marker_object(*PROBES, name="game"),
-    )
-
-    async def shows(kind: str, status: str) -> None:
-        await api.pods.until(
-            f"{kind} is {status}",
-            lambda pod: status_of(pod, kind) == status,
-            name="web",
-            namespace="default",
-        )
-
-    await shows(IDLE, "True")
-    await shows(WEB, "False")
-    await shows("game.kruise.io/rpc", "False")
-    (playground.container("default", "web", "main").folder / "ok").unlink()
-    await shows(IDLE, "False")
-    await api.markers.until(
-        "counts",
-        lambda marker: marker.get("status", {}).get("failed") == 1,
-        name="game",
-        namespace="default",
-    )
-    await api.delete(marker_path("game"))
-    await api.markers.until_gone("game", "default")
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def seen(go: Go) -> AsyncIterator[Target]:
-    """A cluster in which a marker was created and edited, a result has changed, and the marker was deleted.
+    """A cluster in which a marker was created, a result has changed, and the marker was deleted.
 
     `go` first: without it there is nothing to run this for.
     """
     async with ControlledPlayground() as playground:
-        await _live_through(playground)
-        yield playground.api
+        api = playground.api
+        await api.create("/api/v1/namespaces/default/pods", POD)
+        marker = marker_object(*PROBES, name="game")
+        await api.create(marker_path("").rstrip("/"), marker)
+
+        async def shows(kind: str, status: str) -> None:
+            await api.pods.until(
+                f"{kind} is {status}",
+                lambda pod: status_of(pod, kind) == status,
+                name="web",
+                namespace="default",
+            )
+
+        await shows(IDLE, "True")
+        await shows(WEB, "False")
+        await shows("game.kruise.io/rpc", "False")
+        (playground.container("default", "web", "main").folder / "ok").unlink()
+        await shows(IDLE, "False")
+        await api.markers.until(
+            "counts",
+            lambda marker: marker.get("status", {}).get("failed") == 1,
+            name="game",
+            namespace="default",
+        )
+        await api.delete(marker_path("game"))
+        await api.markers.until_gone("game", "default")
+        yield api
 
 
 async def test_the_corpus_is_what_the_program_makes(go: Go) -> None:
@@ -228,17 +222,15 @@ async def test_the_corpus_holds_nothing_that_go_does_not_know(go: Go, kind: str)
 
 
 async def test_go_reads_every_report_of_our_manager_and_daemon(go: Go, seen: Target) -> None:
-    extra = read_all(go, "NodePodProbe", states(seen.node_pod_probes), OURS_IN_A_REPORT)
-    assert extra == OURS_IN_A_REPORT
+    assert_reads_all_but(OURS_IN_A_REPORT, go, "NodePodProbe", states(seen.node_pod_probes))
 
 
 async def test_go_reads_every_marker_that_our_manager_wrote_to(go: Go, seen: Target) -> None:
-    extra = read_all(go, "PodProbeMarker", states(seen.markers), OURS_IN_A_MARKER)
-    assert extra == OURS_IN_A_MARKER
+    assert_reads_all_but(OURS_IN_A_MARKER, go, "PodProbeMarker", states(seen.markers))
 
 
-def read_all(go: Go, kind: str, objects: list[Json], ours: set[str]) -> set[str]:
-    """What Go did not know in any of them; all else it has to know, and keep."""
+def assert_reads_all_but(ours: set[str], go: Go, kind: str, objects: list[Json]) -> None:
+    """Go does not know our fields, each of which is in an object; it knows and keeps all others."""
     extra: set[str] = set()
     for wire, verdict in zip(objects, go.check(kind, objects), strict=True):
         assert verdict["error"] == ""
@@ -246,7 +238,7 @@ def read_all(go: Go, kind: str, objects: list[Json], ours: set[str]) -> set[str]
         for part in ("spec", "status"):
             kept = bare(verdict["object"].get(part), set(), part)
             assert kept == bare(wire.get(part) or {}, ours, part)
-    return extra
+    assert extra == ours
 
 
 async def test_go_reads_every_pod_that_our_manager_marked(go: Go, seen: Target) -> None:

@@ -311,7 +311,10 @@ async def test_a_large_status_arrives_over_a_slow_link(cluster: EmbeddedCluster)
 
     runtime = ScriptedRuntime(default_script=printed)
     runtime.start("uid-1", "main")
-    await cluster.hollow.add_node_pod_probe(NODE, exec_probes(100, "p", periodSeconds=5))
+    await cluster.hollow.add_node_pod_probe(
+        NODE,
+        exec_probes(100, "p", periodSeconds=5),
+    )
     reports = cluster.api.node_pod_probes
 
     def all_have(message: str) -> bool:

@@ -20,6 +20,7 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.daemon.cri.runtime import ExecResult
 
 NODE = node_name(0)
+ELSEWHERE = {"metadata": {"name": "elsewhere"}}
 
 
 @asynccontextmanager
@@ -28,7 +29,10 @@ async def daemon(
 ) -> AsyncIterator[Program]:
     """A daemon that runs `check NUMBER` in one container, each command once a second."""
     runtime.start("uid-1", "main")
-    await cluster.hollow.add_node_pod_probe(NODE, exec_probes(commands, "check", timeoutSeconds=10))
+    await cluster.hollow.add_node_pod_probe(
+        NODE,
+        exec_probes(commands, "check", timeoutSeconds=10),
+    )
     async with cluster.daemon(NODE, runtime, *flags) as program:
         yield program
 
@@ -73,7 +77,7 @@ async def test_message_sync_interval(cluster: EmbeddedCluster) -> None:
 async def test_refresh_interval_system_namespace_and_readiness_of_the_daemon(
     cluster: EmbeddedCluster,
 ) -> None:
-    await cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
+    await cluster.api.create("/api/v1/namespaces", ELSEWHERE)
     flags = ("--result-refresh-interval=1s", "--system-namespace=elsewhere")
     async with daemon(cluster, ScriptedRuntime(), *flags) as program:
         await program.ready()
@@ -169,7 +173,7 @@ async def test_how_often_messages_alone_are_written(
 
 
 async def test_where_leaders_are_elected_and_for_how_long(cluster: EmbeddedCluster) -> None:
-    await cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
+    await cluster.api.create("/api/v1/namespaces", ELSEWHERE)
     flags = (
         "--enable-leader-election",
         "--leader-election-namespace=elsewhere",

@@ -132,7 +132,10 @@ async def test_a6_a_list_that_fails_during_a_deletion_keeps_the_finalizer(
         began = asyncio.get_running_loop().time()
 
         def have_failed_twice() -> bool:
-            failures = cluster.proxy.count(lambda seen: seen.code == 500, since=began)
+            failures = cluster.proxy.count(
+                lambda seen: seen.code == 500,
+                since=began,
+            )
             return failures.total() >= 2
 
         await cluster.proxy.until("lists of pods have failed twice", have_failed_twice)

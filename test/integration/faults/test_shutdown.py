@@ -72,7 +72,10 @@ async def daemon(cluster: EmbeddedCluster) -> AsyncIterator[tuple[Program, Mutab
     scripted.start("uid-1", "main")
     for number in range(EXECS):
         scripted.on_exec("sleep", str(number), script=hang())
-    await cluster.hollow.add_node_pod_probe(node, exec_probes(EXECS, "sleep", timeoutSeconds=10))
+    await cluster.hollow.add_node_pod_probe(
+        node,
+        exec_probes(EXECS, "sleep", timeoutSeconds=10),
+    )
     async with cluster.daemon(node, scripted) as program:
         yield program, scripted
 

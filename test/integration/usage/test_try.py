@@ -37,7 +37,12 @@ async def try_it(
         (folder / "marker.yaml").write_text(text)
     async with serving_pod(ScriptedPod(**more)) as pod:
         path = folder / "config"
-        kubeconfig(path, cluster={"server": pod.url}, user={}, context={})
+        kubeconfig(
+            path,
+            cluster={"server": pod.url},
+            user={},
+            context={},
+        )
         ran = await run(f"kruise-probe try {arguments}", kubeconfig=path, folder=folder)
         return ran, pod
 
