@@ -38,8 +38,6 @@ CLUSTER_SCOPED = ("nodes", "namespaces", "nodepodprobes")
 DISPOSABLE_VARIABLE = "KRUISE_PROBE_CONTRACT_DISPOSABLE"
 """Set if the real cluster ends with the tests, so that nothing has to be deleted from it."""
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-COPIES = "copies"
-"""What copies of the marker are called: beside them, `kubectl get podprobemarkers` finds the markers."""
 
 
 @dataclass(frozen=True)
@@ -302,19 +300,6 @@ def marker(name: str = "m", **spec: Any) -> Json:
         **named("PodProbeMarker", name),
         "spec": {"selector": selector, "probes": [probe], **spec},
     }
-
-
-def in_own_group(crd: Json, group: str) -> Json:
-    """The same definition under another group and another name."""
-    crd["metadata"]["name"] = f"{COPIES}.{group}"
-    crd["spec"]["group"] = group
-    crd["spec"]["names"] |= {
-        "plural": COPIES,
-        "singular": "copy",
-        "shortNames": [],
-        "categories": [],
-    }
-    return crd
 
 
 def replica_set(**spec: Any) -> Json:

@@ -1,21 +1,11 @@
 """The table of markers against API servers alone: no manager, no webhook."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from operator import attrgetter
 
 import msgspec
 import pytest
-from contract.contract_api import (
-    COPIES,
-    DEFINITIONS,
-    Api,
-    ApiResponse,
-    Session,
-    in_own_group,
-    named,
-)
-from support import programs
+from contract.contract_api import Api, ApiResponse, Session, named
+from contract.marker_copies import MarkerCopy
 from support.marker_table import INCOMPLETE, INVALID, VALID, Row, edited, policy
 from support.wire import Json
 
@@ -165,52 +155,20 @@ BEFORE_THE_RULES = {
 }
 
 
-class Copy:
-    """The marker's CRD in a group of its own, so that the cluster's markers keep theirs."""
-
-    def __init__(self, api: Api) -> None:
-        self.api = api
-        self.group = f"{api.unique}.example.com"
-        self.path = f"{DEFINITIONS}/{COPIES}.{self.group}"
-        self.objects = f"/apis/{self.group}/v1alpha1/namespaces/{api.namespace}/{COPIES}"
-
-    @asynccontextmanager
-    async def installed(self, crd: Json) -> AsyncIterator[None]:
-        """This definition, until the end of the block."""
-        try:
-            created = await self.api.post(DEFINITIONS, in_own_group(crd, self.group))
-            assert created.code == 201, created
-            yield
-        finally:
-            await self.api.delete(self.path)
-
-    async def create(self, spec: Json, **query: str) -> ApiResponse:
-        body = {**marker(spec), "apiVersion": f"{self.group}/v1alpha1"}
-        return await self.api.post(self.objects, body, **query)
-
-    async def until(self, spec: Json, code: int, **query: str) -> None:
-        """A CRD is served, and a changed one obeyed, some moments after it is written."""
-
-        async def answers() -> bool:
-            return (await self.create(spec, **query)).code == code
-
-        await programs.until(f"a marker is answered with {code}", answers)
-
-
 @real_server_only
 @pytest.mark.parametrize("spec", BEFORE_THE_RULES.values(), ids=BEFORE_THE_RULES)
 def test_a_marker_from_before_the_rules_stays_editable(with_api: Session, spec: Json) -> None:
     """The playground's server ratchets nothing."""
 
     async def upgrade(api: Api) -> None:
-        copy = Copy(api)
+        copy = MarkerCopy(api)
         bare = marker_crd()
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         bare["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema
         async with copy.installed(bare):
             await copy.until(spec, 201)
             present = (await api.get(copy.path)).body
-            ruled = in_own_group(marker_crd(), copy.group)["spec"]
+            ruled = copy.renamed(marker_crd())["spec"]
             assert (await api.put(copy.path, {**present, "spec": ruled})).code == 200
             await copy.until(spec, 422, dryRun="All")
 
@@ -234,7 +192,7 @@ def test_the_definition_opens_the_keys_that_it_was_made_with(with_api: Session) 
         return edited("probes.0.markerPolicy.0.labels", dict.fromkeys(keys, "x"))
 
     async def install(api: Api) -> None:
-        copy = Copy(api)
+        copy = MarkerCopy(api)
         async with copy.installed(marker_crd(allowed)):
             await copy.until(writing(*allowed), 201, dryRun="All")
             refused = await copy.create(writing("controller-revision-hash"), dryRun="All")

@@ -12,16 +12,8 @@ from typing import NamedTuple
 import aiohttp
 import msgspec
 import pytest
-from contract.contract_api import (
-    COPIES,
-    DEFINITIONS,
-    Api,
-    ApiResponse,
-    in_own_group,
-    named,
-    pod,
-    target_of,
-)
+from contract.contract_api import Api, ApiResponse, named, pod, target_of
+from contract.marker_copies import PLURAL, MarkerCopy
 from support import programs
 from support.background import background
 from support.builders import marker_wire, probe_wire
@@ -51,53 +43,25 @@ from kruise_probe.webhook.server import AdmissionHandler, WebhookTls, review_ser
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 MUTATING_CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 PATH = "/validate"
+DRY = {"dryRun": "All"}
 CALLS_A_SECOND = 100
 CERTIFICATES = 3
 
 
-class Plain(NamedTuple):
-    """Markers of another group, with Kruise's definition: only the webhook refuses a value."""
-
-    api: Api
-    group: str
-
-    @property
-    def path(self) -> str:
-        return f"/apis/{self.group}/v1alpha1/namespaces/{self.api.namespace}/{COPIES}"
-
-    async def create(self, spec: Json) -> ApiResponse:
-        version = f"{self.group}/v1alpha1"
-        marker = {
-            **named("PodProbeMarker", "m"),
-            "apiVersion": version,
-            "spec": spec,
-        }
-        return await self.api.post(self.path, marker, dryRun="All")
-
-    async def until(self, spec: Json, code: int) -> None:
-        """A CRD, and a webhook, are obeyed some moments after they were written."""
-
-        async def answers() -> bool:
-            return (await self.create(spec)).code == code
-
-        await programs.until(f"a marker is answered with {code}", answers)
-
-
 @asynccontextmanager
-async def plain_cluster(real_kubeconfig: str) -> AsyncIterator[Plain]:
+async def plain_cluster(real_kubeconfig: str) -> AsyncIterator[MarkerCopy]:
+    """Markers with Kruise's definition: only the webhook refuses a value."""
     async with aiohttp.ClientSession() as session:
         api = Api(session, target_of(Path(real_kubeconfig)))
-        plain = Plain(api, f"{api.unique}.example.com")
-        await api.begin_namespace()
+        copy = MarkerCopy(api)
         marker_crd, _ = kruise_crds()
-        created = await api.post(DEFINITIONS, in_own_group(marker_crd, plain.group))
-        assert created.code == 201, created
+        await api.begin_namespace()
         try:
-            await plain.until(GOOD, 201)
-            yield plain
+            async with copy.installed(marker_crd):
+                await copy.until(GOOD, 201, **DRY)
+                yield copy
         finally:
             await api.delete(f"{CONFIGURATIONS}/{api.unique}")
-            await api.delete(f"{DEFINITIONS}/{COPIES}.{plain.group}")
             await api.end_namespace()
 
 
@@ -113,20 +77,20 @@ class Replica(NamedTuple):
 
 @asynccontextmanager
 async def replicas(
-    plain: Plain, real_kubeconfig: str, *, count: int, times: RotationTimes
+    copy: MarkerCopy, real_kubeconfig: str, *, count: int, times: RotationTimes
 ) -> AsyncIterator[list[Replica]]:
     """Webhooks that share one Secret, each called for every marker; called by address, as there is no Service."""
-    api = plain.api
+    api = copy.api
     async with client_with_secret(api, real_kubeconfig) as client:
         made = [replica(client, api, times) for _ in range(count)]
         webhooks = [
-            webhook(plain.group, number, replica.server) for number, replica in enumerate(made)
+            webhook(copy.group, number, replica.server) for number, replica in enumerate(made)
         ]
         await configure(CONFIGURATIONS, api, webhooks)
         async with background(run_all(made)):
             # Only the webhook refuses an empty selector: before that the server may not know of it yet.
-            await plain.until({**GOOD, "selector": {}}, 422)
-            await plain.until(GOOD, 201)
+            await copy.until({**GOOD, "selector": {}}, 422, **DRY)
+            await copy.until(GOOD, 201, **DRY)
             yield made
 
 
@@ -175,7 +139,7 @@ def webhook(group: str, number: int, server: HttpServer, path: str = PATH) -> Js
     rule = {
         "apiGroups": [group],
         "apiVersions": ["*"],
-        "resources": [COPIES],
+        "resources": [PLURAL],
         "operations": ["CREATE", "UPDATE"],
     }
     return {
@@ -201,15 +165,15 @@ async def test_certificates_change_under_load_and_no_call_fails(real_kubeconfig:
         timedelta(seconds=12),
     )
     async with (
-        plain_cluster(real_kubeconfig) as plain,
-        replicas(plain, real_kubeconfig, count=2, times=times) as made,
+        plain_cluster(real_kubeconfig) as copy,
+        replicas(copy, real_kubeconfig, count=2, times=times) as made,
     ):
         served = {await certificate_of(replica.server.port) for replica in made}
         calls: list[asyncio.Task[ApiResponse]] = []
         async with asyncio.timeout(6 * PATIENCE_SECONDS), asyncio.TaskGroup() as group:
             while len(served) < CERTIFICATES:
                 for _ in range(CALLS_A_SECOND):
-                    calls.append(group.create_task(plain.create(GOOD)))
+                    calls.append(group.create_task(copy.create(GOOD, **DRY)))
                     await asyncio.sleep(1 / CALLS_A_SECOND)
                 served |= {await certificate_of(replica.server.port) for replica in made}
 
