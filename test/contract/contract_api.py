@@ -23,6 +23,7 @@ from support.wire import Json, typed
 from kruise_probe.client.config import load_config
 from kruise_probe.manifests.crds import all_crds
 
+DATA = Path(__file__).parents[1] / "data"
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -148,7 +149,8 @@ class Api:
         data = None
         headers = [("Accept", accept), ("User-Agent", "contract/1.0"), *self.headers]
         if body is not None:
-            data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            data = io.BytesIO(content)
             headers.append(("Content-Type", content_type))
         request = self.session.request(
             method,

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from contract.contract_api import (
+    DATA,
     JSON,
     MERGE,
     STRATEGIC,
@@ -24,7 +24,6 @@ from support.wire import Json
 ABSENT: Final = "(absent)"
 NOTHING: Final[Json] = {}
 _METHODS: Final = {"MERGE": ("PATCH", MERGE), "STRATEGIC": ("PATCH", STRATEGIC)}
-_TABLE: Final = Path(__file__).parents[1] / "data" / "requests.yaml"
 _REFERENCE: Final = re.compile(r"\{(?:(ns|id|node)|(\d+):([\w.]+))\}")
 """A word, or the number of a response and a path of its body."""
 
@@ -54,7 +53,7 @@ def load_rows() -> dict[str, list[Step]]:
         "node-pod-probe": _node_pod_probe,
         "replica-set": lambda spec: replica_set(**spec),
     }
-    rows = load_table(_TABLE, tags)
+    rows = load_table(DATA / "requests.yaml", tags)
     return {name: [Step(*step) for step in steps] for name, steps in rows.items()}
 
 
@@ -215,7 +214,7 @@ def compared(real: Any, embedded: Any, path: str = "") -> list[str]:
     if isinstance(real, dict) and isinstance(embedded, dict):
         keys = sorted(real.keys() | embedded.keys())
         pairs = [(key, real.get(key, ABSENT), embedded.get(key, ABSENT)) for key in keys]
-    elif isinstance(real, list) and isinstance(embedded, list) and len(real) == len(embedded):
+    elif _are_lists_of_one_length(real, embedded):
         pairs = list(zip(range(len(real)), real, embedded, strict=True))
     elif real == embedded:
         return []
@@ -225,3 +224,8 @@ def compared(real: Any, embedded: Any, path: str = "") -> list[str]:
     for key, one, other in pairs:
         differences += compared(one, other, f"{path}.{key}")
     return differences
+
+
+def _are_lists_of_one_length(one: Any, other: Any) -> bool:
+    are_lists = isinstance(one, list) and isinstance(other, list)
+    return are_lists and len(one) == len(other)

@@ -120,7 +120,8 @@ def normal_answer(answer: ApiResponse, api: Api) -> Json:
     body = answer.body
     if body.get("kind") == "Status" and body.get("status") == "Failure":
         details = body.get("details") or {}
-        causes = {(cause.get("reason"), cause.get("field")) for cause in details.get("causes", ())}
+        found = details.get("causes", ())
+        causes = {(cause.get("reason"), cause.get("field")) for cause in found}
         causes.discard(("FieldValueInvalid", "<nil>"))  # "some validation rules were not checked"
         body = {
             "reason": body.get("reason"),

@@ -7,11 +7,10 @@ can be sent to two servers. Most bodies are valid, so that most steps find an ob
 import time
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from random import Random
 from typing import Any
 
-from contract.contract_api import JSON, MERGE, STRATEGIC
+from contract.contract_api import DATA, JSON, MERGE, STRATEGIC
 from support.tables import load_table
 from support.wire import Json, typed
 
@@ -49,7 +48,8 @@ class HistoryStep:
     uid: str = ""
 
     def __repr__(self) -> str:
-        text = f"{self.verb} {self.kind}/{self.name}/{self.subresource}".rstrip("/")
+        path = f"{self.kind}/{self.name}/{self.subresource}".rstrip("/")
+        text = f"{self.verb} {path}"
         if self.query:
             text += f" {dict(self.query)}"
         if self.body is not None:
@@ -61,7 +61,7 @@ class HistoryStep:
         return text
 
 
-VALUES: Json = load_table(Path(__file__).parents[1] / "data" / "histories.yaml", {})
+VALUES: Json = load_table(DATA / "histories.yaml", {})
 HEADS: dict[str, Json] = {
     "leases": typed("Lease"),
     "podprobemarkers": typed("PodProbeMarker"),
@@ -108,7 +108,8 @@ class HistoryMaker:
         writing = self._random.choice([(), (("fieldManager", "a"),), (("fieldManager", "b"),)])
         writing += self._query("fieldValidation")
         if verb == "create":
-            body = {key: self._one(values) for key, values in VALUES["kinds"][kind].items()}
+            fields = VALUES["kinds"][kind]
+            body = {key: self._one(values) for key, values in fields.items()}
             body |= HEADS.get(kind, {})
             body["metadata"] = self._some(VALUES["metadata"])
             return HistoryStep(verb, kind, name, body, query=writing)

@@ -103,8 +103,9 @@ async def _renewed_at(api: Api) -> datetime | None:
 async def node_kubectl(request: pytest.FixtureRequest) -> AsyncIterator[AsyncKubectl]:
     """kubectl in a namespace of its own, on a server with a node and the controller of ReplicaSets."""
     if request.param == "embedded":
-        client = json.loads(Kubectl("").run("version", "--client", "-o", "json"))["clientVersion"]
-        if "port_forward" in request.node.name and int(client["minor"].rstrip("+")) < 31:
+        versions = json.loads(Kubectl("").run("version", "--client", "-o", "json"))
+        minor = int(versions["clientVersion"]["minor"].rstrip("+"))
+        if "port_forward" in request.node.name and minor < 31:
             pytest.xfail("kubectl forwards ports by plain SPDY (KEP-4006)")
         async with ControlledPlayground() as playground:
             yield await _in_namespace(playground.kubeconfig)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from contract.contract_api import DEFINITIONS, Api, ServerAddress, pod
+from contract.contract_api import DATA, DEFINITIONS, Api, ServerAddress, pod
 from support.api_server import ApiServer
 from support.tables import load_table
 
@@ -54,7 +54,7 @@ async def test_clients_only_read_definitions(api: Api) -> None:
     assert (await api.get(path)).code == 200
 
 
-REFUSED = load_table(Path(__file__).parents[2] / "data" / "refused.yaml", {})
+REFUSED = load_table(DATA / "refused.yaml", {})
 
 
 @pytest.mark.parametrize(

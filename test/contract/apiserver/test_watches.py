@@ -1,17 +1,16 @@
 """Watches: what comes first, what follows, how selectors and bookmarks behave, how it ends."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from contract.contract_api import Api, absent_node, marker, pod
+from contract.contract_api import DATA, Api, absent_node, marker, pod
 from support.tables import load_table
 from support.wire import Json
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 LABELS = ({"other": "x"}, {"watched": "yes"}, {"other": "y"}, {"watched": "no"})
 PHASES = ("Running", "Failed")
-ROWS = load_table(Path(__file__).parents[2] / "data" / "watches.yaml", {})["watches"]
+ROWS = load_table(DATA / "watches.yaml", {})["watches"]
 
 
 async def write(api: Api) -> list[str]:
@@ -76,4 +75,5 @@ async def test_a_watch_with_bookmarks_ends_with_one(api: Api) -> None:
         if events:
             break
     assert {event["type"] for event in events} == {"BOOKMARK"}
-    assert int(events[-1]["object"]["metadata"]["resourceVersion"]) >= int(listed.revision)
+    newest = events[-1]["object"]["metadata"]["resourceVersion"]
+    assert int(newest) >= int(listed.revision)

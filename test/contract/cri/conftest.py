@@ -39,8 +39,10 @@ class Subject(msgspec.Struct):
     pod_uid: str
 
     async def container_id(self, name: str = "main") -> str:
-        listed = await self.runtime.list_containers()
-        return next(it.id for it in listed if it.pod_uid == self.pod_uid and it.name == name)
+        for container in await self.runtime.list_containers():
+            if (container.pod_uid, container.name) == (self.pod_uid, name):
+                return container.id
+        raise AssertionError(f"the runtime lists no container {name}")
 
 
 async def run_locally(call: ExecCall, folder: Path) -> ExecResult:
@@ -63,8 +65,9 @@ async def run_locally(call: ExecCall, folder: Path) -> ExecResult:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-        outputs = [os.pread(file.fileno(), 1 << 24, 0) for file in (stdout, stderr)]
-    return ExecResult(code if code >= 0 else 128 - code, *outputs)
+        out = os.pread(stdout.fileno(), 1 << 24, 0)
+        err = os.pread(stderr.fileno(), 1 << 24, 0)
+    return ExecResult(code if code >= 0 else 128 - code, out, err)
 
 
 @asynccontextmanager

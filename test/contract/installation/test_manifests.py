@@ -207,7 +207,8 @@ def kinds_of(documents: list[Json]) -> set[str]:
 def test_the_daemon_listens_on_its_node_of_either_family(admin: Kubectl, node_ip: str) -> None:
     rendered = by_identity(template("daemon.listenOnNode=true"))
     pod = rendered["DaemonSet", "kruise-probe-daemon"]["spec"]["template"]["spec"]
-    (flag,) = [text for text in pod["containers"][0]["args"] if text.startswith("--addr=")]
+    (container,) = pod["containers"]
+    (flag,) = [text for text in container["args"] if text.startswith("--addr=")]
     address = flag.removeprefix("--addr=").replace("$(NODE_IP)", node_ip)
 
     assert LISTEN_ADDRESS.convert(address, None, None) == (node_ip, 10221)

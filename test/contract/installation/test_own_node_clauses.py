@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 from contract.contract_api import (
+    DATA,
     JSON,
     MERGE,
     NODE_POD_PROBES,
@@ -79,7 +80,7 @@ def row_of(id: str, fields: Json) -> Row:
     )
 
 
-TABLE = load_table(Path(__file__).parents[2] / "data" / "own-node.yaml", {})
+TABLE = load_table(DATA / "own-node.yaml", {})
 ROWS = [row_of(id, fields) for id, fields in TABLE["requests"].items()]
 
 
@@ -134,8 +135,10 @@ async def send(api: Api, row: Row, namespace: str) -> ApiResponse:
     api.headers = [
         ("Impersonate-User", row.user.format(namespace)),
         ("Impersonate-Group", "system:masters"),
-        *((f"Impersonate-Extra-{key.replace('/', '%2F')}", value) for key, value in row.extra),
     ]
+    for key, value in row.extra:
+        escaped = key.replace("/", "%2F")
+        api.headers.append((f"Impersonate-Extra-{escaped}", value))
     return await api.send(
         row.method,
         row.path.format(namespace),

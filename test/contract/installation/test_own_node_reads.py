@@ -83,8 +83,9 @@ def guarded_api_server(plane: ControlPlane, folder: Path) -> Iterator[Kubectl]:
 
 def command_of(plane: ControlPlane, replaced: Mapping[str, tuple[str, str]]) -> list[str]:
     """The command of the first API server, with these flags replaced by other flags and values."""
-    given = Path(f"/proc/{plane.pid('kube-apiserver')}/cmdline").read_text().split("\0")[:-1]
-    words = iter(given)
+    process = plane.pid("kube-apiserver")
+    given = Path(f"/proc/{process}/cmdline").read_text()
+    words = iter(given.split("\0")[:-1])
     command: list[str] = []
     for word in words:
         if word in replaced:

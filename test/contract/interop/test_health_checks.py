@@ -124,7 +124,8 @@ def output_of(*command: str, stdin: str = "") -> str:
 def lua(value: object) -> str:
     """The value as a Lua constructor."""
     if isinstance(value, dict):
-        parts = [f"[{json.dumps(key)}] = {lua(field)}" for key, field in value.items()]
+        fields = [(json.dumps(key), lua(field)) for key, field in value.items()]
+        parts = [f"[{key}] = {field}" for key, field in fields]
     elif isinstance(value, list):
         parts = [lua(item) for item in value]
     else:

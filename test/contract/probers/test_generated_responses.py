@@ -53,7 +53,6 @@ async def test_verdicts_on_generated_responses_are_the_kubelets(
             for server, their, our in zip(pool, theirs, ours, strict=True):
                 if our != expected(their) and not kind.is_documented(server.response, their, our):
                     different.append(f"{server.response}: {their}, ours {our}")
-    print_line(
-        f"{RESPONSES} responses of seed {SEED}: {dict(results)}, {len(different)} differences"
-    )
+    responses = f"{RESPONSES} responses of seed {SEED}"
+    print_line(f"{responses}: {dict(results)}, {len(different)} differences")
     assert not different, "\n".join(different[:10])

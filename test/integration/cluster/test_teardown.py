@@ -77,5 +77,6 @@ def test_a_taken_port_is_named_with_the_process_that_holds_it(tmp_path: Path) ->
         port = taken.getsockname()[1]
         api = str(port - 2)
         _, errors = shell("check_ports no-node", tmp_path, KRUISE_PROBE_CLUSTER_PORT=api)
-    assert f"{port} ({Path('/proc/self/comm').read_text().strip()}, pid {os.getpid()})" in errors
+    name = Path("/proc/self/comm").read_text().strip()
+    assert f"{port} ({name}, pid {os.getpid()})" in errors
     assert "KRUISE_PROBE_CLUSTER_PORT" in errors

@@ -180,7 +180,8 @@ async def test_one_of_two_addresses_accepts_connections_and_is_silent(
 ) -> None:
     pair = issued(SERVER_NAME)
     hosts = cluster.folder / "hosts"
-    hosts.write_text("".join(f"{address} {SERVER_NAME}\n" for address in ADDRESSES))
+    lines = [f"{address} {SERVER_NAME}\n" for address in ADDRESSES]
+    hosts.write_text("".join(lines))
     runtime = await add_running_pod(cluster)
     silent = Balancer("", max_open=0)
     served = Balancer(cluster.proxy.url)
@@ -319,7 +320,7 @@ async def test_a_large_status_arrives_over_a_slow_link(cluster: EmbeddedCluster)
 
     def all_have(message: str) -> bool:
         results = results_of(reports.current(NODE)).values()
-        return len(results) == 100 and all(text == message for _, text in results)
+        return [text for _, text in results] == [message] * 100
 
     async with Balancer(cluster.proxy.url).running() as balancer:
         access = balancer.write_kubeconfig(cluster.folder)
@@ -330,7 +331,8 @@ async def test_a_large_status_arrives_over_a_slow_link(cluster: EmbeddedCluster)
             )
 
             async def is_quiet() -> bool:
-                return cluster.proxy.log[-1].at < asyncio.get_running_loop().time() - 2
+                now = asyncio.get_running_loop().time()
+                return cluster.proxy.log[-1].at < now - 2
 
             await daemon.until("is quiet", is_quiet)
             balancer.bytes_per_second = 8_000

@@ -81,9 +81,10 @@ async def test_a_webhook_that_holds_the_writes_of_one_namespace_delays_no_other(
     await cluster.api.create("/api/v1/namespaces", {"metadata": {"name": slow.namespace}})
     await cluster.hollow.add_nodes(2)
     await cluster.hollow.add_pods(10, nodes=1)
-    await run_concurrently(slow.add_pod(number, node=node_name(1)) for number in range(1000, 1150))
+    numbers = range(1000, 1150)
+    await run_concurrently(slow.add_pod(number, node=node_name(1)) for number in numbers)
     loop = asyncio.get_running_loop()
-    failing = {pod_name(number) for number in range(1000, 1150)}
+    failing = {pod_name(number) for number in numbers}
 
     def result_of(pod: str, _probe: str) -> tuple[str, str]:
         return "Failed" if pod in failing else "Succeeded", ""
@@ -201,7 +202,8 @@ async def test_a38_fifty_label_edits_a_second_by_another_client_are_kept_and_so_
             editing = False
     stored = cluster.server.object("pods", pod, "default")
     assert stored is not None
-    others = {key: value for key, value in labels(stored).items() if key.startswith("other/")}
+    found = labels(stored)
+    others = {key: value for key, value in found.items() if key.startswith("other/")}
     assert others == written
-    assert labels(stored)["app"] == "web"
+    assert found["app"] == "web"
     assert cluster.server.faults.count(code=409) == 0

@@ -112,7 +112,8 @@ async def test_the_marker_of_the_readme_works_beside_that_of_the_sample(
 
 def _of_the_readme(text: str) -> str:
     """The first block that contains this text."""
-    return next(block.text for block in blocks_of(ROOT / "README.md") if text in block.text)
+    found = blocks_of(ROOT / "README.md")
+    return next(block.text for block in found if text in block.text)
 
 
 def _comparable(text: str) -> list[str]:
@@ -136,7 +137,9 @@ def test_the_shorter_chinese_page_has_commands_and_yaml_of_the_english_one() -> 
 
 
 def _code_of(page: str) -> list[tuple[str, str]]:
-    return [(block.language, re.sub(r"\s+#.*", "", block.text)) for block in blocks_of(ROOT / page)]
+    """Language and text of each block, without comments."""
+    found = blocks_of(ROOT / page)
+    return [(block.language, re.sub(r"\s+#.*", "", block.text)) for block in found]
 
 
 def test_the_chinese_readme_names_the_same_things() -> None:
@@ -166,7 +169,8 @@ FAMILIES = (
 
 
 def test_every_metric_that_is_named_exists_and_every_one_that_exists_is_explained() -> None:
-    source = "\n".join(file.read_text() for file in (ROOT / "kruise_probe").rglob("*.py"))
+    files = (ROOT / "kruise_probe").rglob("*.py")
+    source = "\n".join(file.read_text() for file in files)
     exposed = {
         name.removesuffix("_total")
         for name in re.findall(rf"\"((?:{FAMILIES})_[a-z_]+)\"", source)
@@ -190,7 +194,8 @@ def test_every_alert_has_a_part_of_the_page_of_alerts() -> None:
     (group,) = ALERTS["groups"]
     assert parts == [rule["alert"] for rule in group["rules"]]
     for rule in group["rules"]:
-        assert rule["annotations"]["runbook_url"].endswith(f"/alerts.md#{rule['alert'].lower()}")
+        part = rule["alert"].lower()
+        assert rule["annotations"]["runbook_url"].endswith(f"/alerts.md#{part}")
 
 
 @NEEDS_PROMTOOL

@@ -68,7 +68,8 @@ async def test_a_scale_in_deletes_the_idle_game_server_first(
         lambda pod: annotations(pod).get(COST),
     )
     assert condition(playing, "game.io/idle")["message"] == "4 players"
-    assert int(annotations(idle)[COST]) < int(annotations(playing)[COST])
+    idle_cost = int(annotations(idle)[COST])
+    assert idle_cost < int(annotations(playing)[COST])
 
     path = f"/apis/apps/v1/namespaces/{ns.namespace}/replicasets/game-server/scale"
     await playground.api.merge(path, {"spec": {"replicas": 1}})

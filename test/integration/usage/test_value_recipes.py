@@ -303,7 +303,9 @@ async def test_the_role_of_postgres_follows_recovery() -> None:
     marker = recipe(POSTGRES)
     assert await attempt(marker, commands=commands) == ("exit code 2", {DB: "replica"})
     # PostgreSQL does not run as root.
-    user: dict[str, Any] = {"user": "postgres", "cwd": "/"} if os.geteuid() == 0 else {}
+    user: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        user = {"user": "postgres", "cwd": "/"}
     with folder_of("postgres") as folder:
         data = str(folder / "data")
         initdb = (f"{programs}/initdb", "-D", data, "-A", "trust", "-N", "-U", "postgres")
