@@ -9,7 +9,6 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partialmethod
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -163,12 +162,23 @@ class Api:
         async with asyncio.timeout(PATIENCE_SECONDS), request as response:
             return ApiResponse(response.status, response.headers, await response.text())
 
-    get = partialmethod(send, "GET")
-    post = partialmethod(send, "POST")
-    put = partialmethod(send, "PUT")
-    delete = partialmethod(send, "DELETE")
-    merge = partialmethod(send, "PATCH", content_type=MERGE)
-    strategic = partialmethod(send, "PATCH", content_type=STRATEGIC)
+    async def get(self, path: str, **query: Any) -> ApiResponse:
+        return await self.send("GET", path, **query)
+
+    async def post(self, path: str, body: Any, **query: Any) -> ApiResponse:
+        return await self.send("POST", path, body, **query)
+
+    async def put(self, path: str, body: Any) -> ApiResponse:
+        return await self.send("PUT", path, body)
+
+    async def delete(self, path: str, **query: Any) -> ApiResponse:
+        return await self.send("DELETE", path, **query)
+
+    async def merge(self, path: str, patch: Any) -> ApiResponse:
+        return await self.send("PATCH", path, patch, content_type=MERGE)
+
+    async def strategic(self, path: str, patch: Any) -> ApiResponse:
+        return await self.send("PATCH", path, patch, content_type=STRATEGIC)
 
     @asynccontextmanager
     async def watch(self, path: str, **query: Any) -> AsyncIterator[WatchStream]:

@@ -158,7 +158,8 @@ def _value(answer: ApiResponse, key: str) -> Any:
             return sorted({field for _, field in answer.causes})
         case "names":
             return [item["metadata"]["name"] for item in answer.body["items"]]
-    found: Any = answer.body
+        case _:
+            found: Any = answer.body
     for part in key.split("."):
         if isinstance(found, list) and part.isdigit() and int(part) < len(found):
             found = found[int(part)]

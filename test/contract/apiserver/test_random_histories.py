@@ -135,8 +135,8 @@ async def _watches(
 
 async def _heard(client: HistoryClient, stream: WatchStream) -> Json:
     """The events of a watch until that of a sentinel, which is created last."""
-    names = []
-    objects = []
+    names: list[str] = []
+    objects: list[Json] = []
     while True:
         event = await stream.next()
         if event["type"] == "ERROR" or "zz" in event["object"]["metadata"]["name"]:

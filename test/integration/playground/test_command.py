@@ -112,7 +112,7 @@ def test_check_observes_both_states_of_each_sample_probe(start: Start) -> None:
     assert result["ok"] is True
     assert (result["pods"], result["probes"]) == (3, 9)
     both = ["Succeeded", "Failed"]
-    expected = {}
+    expected: dict[str, list[str]] = {}
     for pod in ("game-0", "game-1", "game-2"):
         expected |= {f"{pod}/idle": both, f"{pod}/lobby": both, f"{pod}/healthy": both}
     assert result["seen"] == expected
