@@ -241,7 +241,7 @@ async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Clus
 
 
 async def until_obeyed(cluster: Cluster, *, ours: bool) -> None:
-    """A changed definition is obeyed some moments after it was written; ours refuses what Kruise's takes."""
+    """A changed definition takes effect some time after it is written; ours refuses what Kruise's accepts."""
     path = marker_path("", cluster.namespace).rstrip("/") + "?dryRun=All"
     body = marker_object(probe(podConditionType="Ready"), name="trial")
 

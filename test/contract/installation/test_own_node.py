@@ -19,7 +19,7 @@ from kruise_probe.manifests.install import DAEMON
 class Installation(NamedTuple):
     """Roles and policy in a namespace of their own, and two nodes that are objects only.
 
-    Their names sort behind those of other nodes, so that whoever takes the first node gets a real one.
+    Their names sort behind those of other nodes, so that a test that takes the first node gets a real one.
     """
 
     namespace: str

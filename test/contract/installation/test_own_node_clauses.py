@@ -150,7 +150,7 @@ async def send(api: Api, row: Row, namespace: str) -> ApiResponse:
 
 @pytest.fixture(scope="session")
 def answers(admin: Kubectl) -> dict[str, ApiResponse]:
-    """What the server answers to each row, by the row's id."""
+    """The server's response to each row, by the row's id."""
     namespace = f"contract-{secrets.token_hex(4)}"
     refused = [row for row in ROWS if row.id in ("update-other-node", "role-of-another-name")]
 

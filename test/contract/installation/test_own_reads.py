@@ -187,7 +187,7 @@ UNBOUND = "not bound to this node"
 def test_a_refused_read_says_what_to_do(
     installation: Installation, admin: Kubectl, on: str, unbound: bool, path: str, text: str
 ) -> None:
-    """Whatever else is wrong, a server without the feature says so first."""
+    """On a server without the feature, the explanation is about that in every case."""
     node = getattr(installation, on)
     pod = installation.own if on == "other" else node
     bound = () if unbound else bound_to("Pod", pod)

@@ -70,7 +70,7 @@ MARKERS = cases(
 @pytest.fixture(scope="module")
 def cel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not shutil.which("go"):
-        pytest.skip("the expressions are evaluated by a Go program, and there is no Go")
+        pytest.skip("a Go program evaluates the expressions, and Go is not installed")
     program = tmp_path_factory.mktemp("cel") / "cel"
     subprocess.run(
         ["go", "build", "-trimpath", "-buildvcs=false", "-o", str(program), "."],

@@ -85,7 +85,7 @@ class Go:
 @pytest.fixture(scope="module")
 def go(tmp_path_factory: pytest.TempPathFactory) -> Go:
     if not shutil.which("go"):
-        pytest.skip("what Go makes of our objects is asked of a Go program, and there is no Go")
+        pytest.skip("a Go program reads the objects, and Go is not installed")
     program = tmp_path_factory.mktemp("interop") / "kruise"
     build = ["go", "build", "-trimpath", "-buildvcs=false", "-o", str(program), "."]
     static = os.environ | {"CGO_ENABLED": "0"}

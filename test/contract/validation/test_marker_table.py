@@ -39,7 +39,7 @@ real_server_only = pytest.mark.parametrize(
 
 @pytest.fixture(scope="session")
 def answers(with_api: Session) -> Answers:
-    """What the server says to each row, by the row's id."""
+    """The server's response to each row, by the row's id."""
     found: Answers = {}
 
     async def ask(api: Api) -> None:
@@ -72,7 +72,7 @@ def test_a_bad_marker_is_refused_and_the_field_named(answers: Answers, row: Row,
 
 
 def errors_of(row: Row) -> list[Problem]:
-    """What the decoder says about the row's field, except limits, which the schema checks."""
+    """The decoder's errors on the row's field, without limits, which the schema checks."""
     errors = marker_errors(msgspec.convert(row.spec, PodProbeMarkerSpec))
     return [error for error in errors if error.path == row.field and error.reason not in CEL_BOUNDS]
 

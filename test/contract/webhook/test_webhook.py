@@ -245,7 +245,7 @@ async def pod_webhook(api: Api, real_kubeconfig: str) -> AsyncIterator[Api]:
 
 
 async def certificate_of(port: int) -> bytes:
-    """What is served now, whoever vouches for it."""
+    """The certificate that is served now; it is not verified."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -10,7 +10,7 @@ from support.sockets import closed_port
 
 @pytest.mark.parametrize("gates", ["PodProbeMarkerGate=false", "AllBeta=false"])
 async def test_a_manager_whose_gate_is_off_is_ready(gates: str, tmp_path: Path) -> None:
-    """Nobody listens at the API server's address: nothing is asked of it either."""
+    """Nothing listens at the API server's address, and the manager sends no requests to it."""
     path = tmp_path / "kubeconfig"
     flags = (programs.ALONE, f"--feature-gates={gates}")
     with closed_port() as port:

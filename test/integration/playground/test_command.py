@@ -1,4 +1,4 @@
-"""`kruise-probe playground` as a newcomer runs it, and what is left of it afterwards: nothing."""
+"""`kruise-probe playground` as a newcomer runs it. It leaves no process and no file."""
 
 import json
 import os
