@@ -50,7 +50,10 @@ class HistoryClient:
         """The answer, normalised."""
         query = dict(step.query)
         if step.kind in CLUSTER_SCOPED and step.verb == "list":
-            query["labelSelector"] = self.selector(step.kind, query.get("labelSelector", ""))
+            query["labelSelector"] = self.selector(
+                step.kind,
+                query.get("labelSelector", ""),
+            )
         own_path = self.path(step.kind, step.name)
         path = self.path(step.kind) if step.verb == "create" else own_path
         if step.subresource:

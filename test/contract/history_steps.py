@@ -95,7 +95,11 @@ class HistoryMaker:
         if verb == "get":
             return HistoryStep(verb, kind, name)
         if verb == "list":
-            return HistoryStep(verb, kind, query=self._query("labelSelector", "fieldSelector"))
+            return HistoryStep(
+                verb,
+                kind,
+                query=self._query("labelSelector", "fieldSelector"),
+            )
         if verb == "delete":
             grace = self._random.choice([(), (), (("gracePeriodSeconds", "0"),)])
             return HistoryStep(

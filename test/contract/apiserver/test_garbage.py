@@ -10,7 +10,10 @@ GONE = typed("Pod", name="never", uid="3b7e1d0c-0000-0000-0000-000000000000")
 async def test_what_a_node_owns_goes_with_it(api: Api) -> None:
     name = f"n-{api.unique}"
     labels = {"contract": api.unique}
-    node = await api.create("nodes", named("Node", name, labels=labels))
+    node = await api.create(
+        "nodes",
+        named("Node", name, labels=labels),
+    )
     owner = typed("Node", name=name, uid=node.meta["uid"])
     body = node_pod_probe(name, ownerReferences=[owner], labels=labels)
     await api.create("nodepodprobes", body)

@@ -64,9 +64,15 @@ async def store(api: Api, spec: NodePodProbeSpec, message: str) -> NodePodProbeS
         node_pod_probe(name, labels={"contract": api.unique}),
     )
     path = api.path("nodepodprobes", name)
-    patched = await api.merge(path, msgspec.to_builtins({"spec": spec}))
+    patched = await api.merge(
+        path,
+        msgspec.to_builtins({"spec": spec}),
+    )
     assert patched.code == 200, patched
-    fitted = daemon_status.encode(status_of(spec, message), stored_bytes(spec))
+    fitted = daemon_status.encode(
+        status_of(spec, message),
+        stored_bytes(spec),
+    )
     update = daemon_status.update_of(fitted.body, name, patched.revision)
     written = await api.put(path + "/status", update)
     assert written.code == 200, written
@@ -106,6 +112,12 @@ async def test_the_largest_spec_of_the_manager_leaves_room_for_every_state(api: 
     parts: list[budget.PodPart] = []
     for entry in spec.pod_probes:
         group = budget.group_of("game", 0, entry.probes)
-        parts.append(budget.pod_part(entry, budget.pod_probes([group]), ()))
+        parts.append(
+            budget.pod_part(
+                entry,
+                budget.pod_probes([group]),
+                (),
+            )
+        )
     entries = at_once(budget.fit_steps(parts, ())).entries
     await store(api, NodePodProbeSpec(entries), "fine")

@@ -26,7 +26,11 @@ def marker(spec: Json, name: str = "m") -> Json:
 
 
 def rows_of(*rows: Row) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("row", rows, ids=attrgetter("id"))
+    return pytest.mark.parametrize(
+        "row",
+        rows,
+        ids=attrgetter("id"),
+    )
 
 
 real_server_only = pytest.mark.parametrize(
@@ -156,7 +160,11 @@ BEFORE_THE_RULES = {
 
 
 @real_server_only
-@pytest.mark.parametrize("spec", BEFORE_THE_RULES.values(), ids=BEFORE_THE_RULES)
+@pytest.mark.parametrize(
+    "spec",
+    BEFORE_THE_RULES.values(),
+    ids=BEFORE_THE_RULES,
+)
 def test_a_marker_from_before_the_rules_stays_editable(with_api: Session, spec: Json) -> None:
     """The playground's server ratchets nothing."""
 

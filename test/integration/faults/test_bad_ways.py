@@ -136,7 +136,12 @@ async def test_100_pods_change_over_few_connections(
     ):
         access = write_kubeconfig(cluster.folder, f"127.0.0.1:{balancer.port}", pair)
         async with (
-            programs.running("manager", access, cluster.folder, *LEASE_FLAGS) as manager,
+            programs.running(
+                "manager",
+                access,
+                cluster.folder,
+                *LEASE_FLAGS,
+            ) as manager,
             background(cluster.daemons.follow()),
         ):
             await manager.ready()
@@ -324,7 +329,12 @@ async def test_a_large_status_arrives_over_a_slow_link(cluster: EmbeddedCluster)
 
     async with Balancer(cluster.proxy.url).running() as balancer:
         access = balancer.write_kubeconfig(cluster.folder)
-        async with programs.running_daemon(access, cluster.folder, NODE, runtime) as daemon:
+        async with programs.running_daemon(
+            access,
+            cluster.folder,
+            NODE,
+            runtime,
+        ) as daemon:
             await reports.wait(
                 "all are stored",
                 lambda: all_have("a" * 1000),

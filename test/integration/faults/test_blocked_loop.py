@@ -81,7 +81,10 @@ async def test_a_leader_blocked_for_14_s_gives_up_its_role(
         elapsed = 0.0
         while program.running and elapsed < PATIENCE_SECONDS:
             elapsed = time.monotonic() - began
-            renewed_after = max(renewed_after, elapsed - await lease_age(cluster))
+            renewed_after = max(
+                renewed_after,
+                elapsed - await lease_age(cluster),
+            )
             await asyncio.sleep(0.2)
         assert program.process.returncode == 1
         assert 7 < renewed_after < GIVES_UP_WITHIN_SECONDS

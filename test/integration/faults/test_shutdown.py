@@ -38,7 +38,10 @@ async def test_c13_a_manager_ends_in_time(cluster: EmbeddedCluster, trouble: str
         proxy.black_hole()
     async with cluster.manager() as manager, background(cluster.daemons.follow()):
         if trouble == "no-server-at-the-start":
-            await proxy.until("it sends requests", lambda: bool(proxy.log))
+            await proxy.until(
+                "it sends requests",
+                lambda: bool(proxy.log),
+            )
         else:
             await cluster.hollow.add_marker(probe())
             await all_pods(cluster, "pods are marked", is_marked)
