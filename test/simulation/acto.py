@@ -67,7 +67,7 @@ PROPERTIES = (
 
 def schema_paths() -> Iterator[str]:
     """Every leaf of a marker's spec."""
-    (crd,) = (each for each in all_crds() if each["spec"]["names"]["kind"] == "PodProbeMarker")
+    (crd,) = (crd for crd in all_crds() if crd["spec"]["names"]["kind"] == "PodProbeMarker")
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     yield from _leaves(schema, "")
 

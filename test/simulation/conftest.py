@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         size = 10**9
         seeds = range(seeds[0], seeds[0] + size * (os.cpu_count() or 1))
     parts = [seeds[at : at + size] for at in range(0, len(seeds), size)]
-    metafunc.parametrize("seeds", parts, ids=[f"{each[0]}-{each[-1]}" for each in parts])
+    metafunc.parametrize("seeds", parts, ids=[f"{part[0]}-{part[-1]}" for part in parts])
 
 
 @pytest.fixture
@@ -69,10 +69,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     figures = [
         value
         for found in terminalreporter.stats.values()
-        for each in found
-        for name, value in getattr(each, "user_properties", ())
-        if name == "simulated" and getattr(each, "when", "") == "call"
+        for report in found
+        for name, value in getattr(report, "user_properties", ())
+        if name == "simulated" and getattr(report, "when", "") == "call"
     ]
     if figures:
-        seeds, steps, seconds = (sum(each) for each in zip(*figures, strict=True))
+        seeds, steps, seconds = (sum(column) for column in zip(*figures, strict=True))
         print_line(f"{seeds} seeds: {steps} steps, {seconds / 3600:.1f} hours of virtual time")

@@ -145,19 +145,19 @@ def marker_spec(name: str, random: Random) -> Json:
     names = random.choice([("p",), ("p", "way"), ("pp", "p", "way")])
     probes = []
     conditions: set[str] = set()
-    for each in names:
+    for probe_name in names:
         condition = random.choice([None, *strategies.CONDITIONS])
         policies = random.choice(strategies.POLICIES)
         if condition in conditions:
             condition = None
         if condition is None and not policies:
-            condition = f"c/{each}"
+            condition = f"c/{probe_name}"
         conditions.add(condition or "")
         probe = probe_wire(
-            each,
+            probe_name,
             condition=condition,
             policies=policies,
-            handler={"exec": {"command": [f"{name}-{each}", str(random.randrange(3))]}},
+            handler={"exec": {"command": [f"{name}-{probe_name}", str(random.randrange(3))]}},
             periodSeconds=random.choice([3, 5, 10]),
             failureThreshold=random.choice([1, 1, 2]),
             successThreshold=random.choice([1, 1, 2]),

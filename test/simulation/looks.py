@@ -20,14 +20,14 @@ OURS = "c/"
 def looks(world: World) -> dict[str, Any]:
     """Everything but times, uids and versions."""
     pods = world.objects(PODS)
-    names = {each["metadata"]["uid"]: f"uid of {name}" for name, each in pods.items()}
+    names = {pod["metadata"]["uid"]: f"uid of {name}" for name, pod in pods.items()}
     return {
-        **{f"pod {name}": _pod(each) for name, each in pods.items()},
+        **{f"pod {name}": _pod(pod) for name, pod in pods.items()},
         **{
-            f"nodepodprobe {name}": _plan(each, names, world)
-            for name, each in world.objects(NODE_POD_PROBES).items()
+            f"nodepodprobe {name}": _plan(plan, names, world)
+            for name, plan in world.objects(NODE_POD_PROBES).items()
         },
-        **{f"marker {name}": _marker(each) for name, each in world.objects(MARKERS).items()},
+        **{f"marker {name}": _marker(marker) for name, marker in world.objects(MARKERS).items()},
         "leases": _leases(world),
     }
 
@@ -57,24 +57,24 @@ def _pod(pod: Json) -> Json:
 
 def _plan(plan: Json, names: dict[str, str], world: World) -> Json:
     owners = plan["metadata"].get("ownerReferences") or ()
-    nodes = {each["metadata"]["uid"]: name for name, each in world.objects(NODES).items()}
+    nodes = {node["metadata"]["uid"]: name for name, node in world.objects(NODES).items()}
     entries = (plan.get("spec") or {}).get("podProbes") or ()
     results = (plan.get("status") or {}).get("podProbeStatuses") or ()
     return {
-        "owners": [nodes.get(each["uid"], "unknown") for each in owners],
+        "owners": [nodes.get(owner["uid"], "unknown") for owner in owners],
         "spec": sorted(
-            ({**each, "uid": names.get(each["uid"], "unknown")} for each in entries),
-            key=lambda each: str(each["name"]),
+            ({**entry, "uid": names.get(entry["uid"], "unknown")} for entry in entries),
+            key=lambda entry: str(entry["name"]),
         ),
         "status": {
-            each["name"]: {
-                "uid": names.get(each["uid"], "unknown"),
+            pod["name"]: {
+                "uid": names.get(pod["uid"], "unknown"),
                 **{
                     state["name"]: (state["state"], state.get("message", ""))
-                    for state in each.get("probeStates") or ()
+                    for state in pod.get("probeStates") or ()
                 },
             }
-            for each in results
+            for pod in results
         },
     }
 
@@ -102,8 +102,12 @@ def _marker_conditions(conditions: list[Json] | None) -> Json:
 
 def _conditions(conditions: list[Json] | None) -> Json:
     return {
-        each["type"]: (each["status"], each.get("reason", ""), each.get("message", ""))
-        for each in conditions or ()
+        condition["type"]: (
+            condition["status"],
+            condition.get("reason", ""),
+            condition.get("message", ""),
+        )
+        for condition in conditions or ()
     }
 
 
@@ -124,25 +128,28 @@ def wrong_times(world: World) -> list[str]:
     """Conditions whose times are not those of their result, or are in an impossible order."""
     problems = []
     results = {
-        (each["uid"], state["name"]): state
+        (pod["uid"], state["name"]): state
         for plan in world.objects(NODE_POD_PROBES).values()
-        for each in (plan.get("status") or {}).get("podProbeStatuses") or ()
-        for state in each.get("probeStates") or ()
+        for pod in (plan.get("status") or {}).get("podProbeStatuses") or ()
+        for state in pod.get("probeStates") or ()
     }
     wanted = _condition_owners(world)
     for name, pod in world.objects(PODS).items():
-        for each in pod["status"]["conditions"]:
-            if not each["type"].startswith(OURS) or each.get("reason") == REASON_PROBE_REMOVED:
+        for condition in pod["status"]["conditions"]:
+            if (
+                not condition["type"].startswith(OURS)
+                or condition.get("reason") == REASON_PROBE_REMOVED
+            ):
                 continue
-            probed = _time(each.get("lastProbeTime"))
-            moved = _time(each.get("lastTransitionTime"))
-            where = f"pod {name}: condition {each['type']}"
+            probed = _time(condition.get("lastProbeTime"))
+            moved = _time(condition.get("lastTransitionTime"))
+            where = f"pod {name}: condition {condition['type']}"
             if moved is None or probed is None:
                 problems.append(f"{where} has no times")
                 continue
             supporting = (
                 results.get((pod["metadata"]["uid"], key), {})
-                for key in wanted.get(each["type"], ())
+                for key in wanted.get(condition["type"], ())
             )
             if not any(_time(state.get("lastProbeTime")) for state in supporting):
                 problems.append(f"{where} has no result")

@@ -76,8 +76,8 @@ def simulated(seed: int) -> Iterator[SimulatedLoop]:
 
 def _finish(loop: SimulatedLoop) -> None:
     left = sorted(asyncio.all_tasks(loop), key=hash)
-    for each in left:
-        each.cancel()
+    for task in left:
+        task.cancel()
     if left:
         loop.run_until_complete(asyncio.wait(left))
     loop.run_until_complete(loop.shutdown_asyncgens())
@@ -191,9 +191,9 @@ async def _writes_at_rest(world: World, safety: Safety, seconds: float) -> list[
     sent = len(safety.writes)
     await asyncio.sleep(seconds)
     written = [
-        f"{each.at:.3f} {each.writer} writes {each.resource} {each.name}"
-        for each in world.commits[commits:]
-        if not _is_refresh(each.old, each.new)
+        f"{commit.at:.3f} {commit.writer} writes {commit.resource} {commit.name}"
+        for commit in world.commits[commits:]
+        if not _is_refresh(commit.old, commit.new)
     ]
     refreshes = len(world.commits) - commits - len(written)
     requests = list(map(str, safety.writes[sent:]))
@@ -245,13 +245,13 @@ def history_differences(world: World, start: int) -> list[str]:
         >= STALE_AFTER_SECONDS
     }
     found = []
-    for each in world.commits[start:]:
-        if each.resource == "pods" and each.new and each.new["spec"]["nodeName"] in stale:
+    for commit in world.commits[start:]:
+        if commit.resource == "pods" and commit.new and commit.new["spec"]["nodeName"] in stale:
             continue
-        if each.resource == "podprobemarkers" and stale:
+        if commit.resource == "podprobemarkers" and stale:
             continue
-        if not _is_refresh(each.old, each.new):
-            found.append(f"{each.at:.3f} {each.writer} writes {each.resource} {each.name}")
+        if not _is_refresh(commit.old, commit.new):
+            found.append(f"{commit.at:.3f} {commit.writer} writes {commit.resource} {commit.name}")
     return found
 
 
@@ -308,9 +308,9 @@ def _is_refresh(old: Json | None, new: Json | None) -> bool:
 
     def content(of: Json) -> list[tuple[str, Json]]:
         return [
-            (each["uid"], {**state, "lastProbeTime": ""})
-            for each in (of.get("status") or {}).get("podProbeStatuses") or ()
-            for state in each.get("probeStates") or ()
+            (pod["uid"], {**state, "lastProbeTime": ""})
+            for pod in (of.get("status") or {}).get("podProbeStatuses") or ()
+            for state in pod.get("probeStates") or ()
         ]
 
     return content(old) == content(new)

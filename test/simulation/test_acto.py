@@ -12,10 +12,10 @@ from simulation.experiment import (
 
 
 def test_every_property_of_the_schema_is_changed() -> None:
-    assert sorted(schema_paths()) == sorted(each.path for each in PROPERTIES)
+    assert sorted(schema_paths()) == sorted(change.path for change in PROPERTIES)
 
 
-@pytest.mark.parametrize("change", PROPERTIES, ids=[each.path for each in PROPERTIES])
+@pytest.mark.parametrize("change", PROPERTIES, ids=[change.path for change in PROPERTIES])
 def test_a_changed_property_takes_effect_and_reverts(change: Property) -> None:
     change_and_revert(change)
 

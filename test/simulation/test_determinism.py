@@ -26,7 +26,7 @@ def test_a_seed_gives_the_same_log_here_and_in_a_new_process(seed: int) -> None:
     again = judge(make_plan(seed))
     assert again == first
     elsewhere = python("-c", PRINT_LOG, str(TEST_FOLDER), str(seed), check=True)
-    assert elsewhere.stdout.splitlines() == [str(each) for each in first.log]
+    assert elsewhere.stdout.splitlines() == [str(event) for event in first.log]
 
 
 def test_different_seeds_give_different_runs() -> None:

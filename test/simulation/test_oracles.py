@@ -91,7 +91,7 @@ CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
         "the desired state is reached",
         (
             PlanStep(5.0, "expire", ()),
-            *(PlanStep(5.0, "cut_streams", (each,)) for each in ("manager-1", "manager-2")),
+            *(PlanStep(5.0, "cut_streams", (manager,)) for manager in ("manager-1", "manager-2")),
             *EDITS,
         ),
         replace(Reflector, "_is_version_invalid", returning(False)),
@@ -143,7 +143,7 @@ CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
 
 
 def plans(steps: tuple[PlanStep, ...]) -> list[SimulationPlan]:
-    steady = any(each.at >= STEADY_AT_SECONDS for each in steps)
+    steady = any(step.at >= STEADY_AT_SECONDS for step in steps)
     return [SimulationPlan(seed, tuple(sorted(steps)), steady) for seed in range(20)]
 
 
@@ -155,11 +155,11 @@ def test_an_oracle_fails_on_a_broken_product(
     whole = judge(plans(steps)[0], quiet_seconds=quiet_seconds)
     assert not whole.oracle, whole
     break_it(monkeypatch)
-    assert any(judge(each, quiet_seconds=quiet_seconds).oracle == oracle for each in plans(steps))
+    assert any(judge(plan, quiet_seconds=quiet_seconds).oracle == oracle for plan in plans(steps))
 
 
 def changed(path: str) -> Property:
-    (found,) = (each for each in PROPERTIES if each.path == path)
+    (found,) = (change for change in PROPERTIES if change.path == path)
     return found
 
 

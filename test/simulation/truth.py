@@ -212,11 +212,15 @@ class Truth:
         self.problems.setdefault(kind, f"{self._world.loop.time():.0f} s: {text}")
 
     def _look_at_managers(self) -> None:
-        working = {each.name for each in self._world.managers if self._world.works(each.name)}
+        working = {
+            manager.name for manager in self._world.managers if self._world.works(manager.name)
+        }
         if working - self._managers:
             self._count_missed_again()  # 3.6: from the first sign that a manager sees
         self._managers = working
-        self.leads = any(each.leads and each.name in working for each in self._world.managers)
+        self.leads = any(
+            manager.leads and manager.name in working for manager in self._world.managers
+        )
 
     def _count_missed_again(self) -> None:
         for node in self.nodes.values():
@@ -387,7 +391,7 @@ class Truth:
         )
 
     def _check_label(self, where: str, pod: Json, probe: Json, condition: Json) -> None:
-        policies = {each["state"]: each["labels"] for each in probe["markerPolicy"]}
+        policies = {policy["state"]: policy["labels"] for policy in probe["markerPolicy"]}
         states = {"True": "Succeeded", "False": "Failed"}
         wanted = policies.get(states.get(condition["status"], "Unknown"))
         if wanted is None:
@@ -398,9 +402,9 @@ class Truth:
                 self._report("label", f"{where} is {condition['status']}, its label is {found}")
 
     def _look_for_marks(self, name: str, pod: Json) -> None:
-        conditions = [each["type"] for each in pod["status"]["conditions"]]
-        left = [each for each in conditions if each.startswith("c/")]
-        left += [each for each in pod["metadata"]["labels"] if each.startswith("l-")]
+        conditions = [condition["type"] for condition in pod["status"]["conditions"]]
+        left = [condition for condition in conditions if condition.startswith("c/")]
+        left += [label for label in pod["metadata"]["labels"] if label.startswith("l-")]
         if left:
             self._report("marks of a deleted marker", f"{name} has {left}")
 
@@ -415,11 +419,17 @@ def _end_of(pod: Json) -> str:
     if pod["status"]["phase"] in ("Succeeded", "Failed"):
         return FINISHED
     statuses = pod["status"].get("containerStatuses", [])
-    return COMPLETED if any("terminated" in each.get("state", {}) for each in statuses) else ""
+    return (
+        COMPLETED
+        if any("terminated" in container.get("state", {}) for container in statuses)
+        else ""
+    )
 
 
 def _condition(pod: Json, type: str) -> Json | None:
-    return next((each for each in pod["status"]["conditions"] if each["type"] == type), None)
+    return next(
+        (condition for condition in pod["status"]["conditions"] if condition["type"] == type), None
+    )
 
 
 def _claim_of(condition: Json) -> str:

@@ -47,7 +47,7 @@ NODE_NAMES = ("node-1", "node-2")
 POD_NAMES = ("web-0", "web-1", "web-2", "web-3")
 MARKER_NAMES = ("way", "gateway", "a")
 MANAGERS = ("manager-1", "manager-2")
-DAEMONS = tuple(f"daemon-{each}" for each in NODE_NAMES)
+DAEMONS = tuple(f"daemon-{node}" for node in NODE_NAMES)
 PROCESSES = (*MANAGERS, *DAEMONS)
 APPS = ("web", "db")
 NAMESPACE = "default"
@@ -106,7 +106,7 @@ def _kinds() -> tuple[Kind, ...]:
         return list(marker_problems(new, None)) if old is None or old["spec"] != new["spec"] else []
 
     validators = {"podprobemarkers.apps.kruise.io": problems}
-    crds = [custom_kind(each, validators.get(each["metadata"]["name"])) for each in all_crds()]
+    crds = [custom_kind(crd, validators.get(crd["metadata"]["name"])) for crd in all_crds()]
     return (*builtin_kinds(), *crds)
 
 
@@ -160,21 +160,21 @@ class World:
         )
         self.servers = ApiServers(self.registry)
         self._objects = {
-            each: self.registry.kinds[f"{each.plural}.{each.group}".rstrip(".")]
-            for each in (PODS, NODES, MARKERS, NODE_POD_PROBES, LEASES)
+            resource: self.registry.kinds[f"{resource.plural}.{resource.group}".rstrip(".")]
+            for resource in (PODS, NODES, MARKERS, NODE_POD_PROBES, LEASES)
         }
-        self._watched = {each.resource for each in self._objects.values()}
+        self._watched = {kind.resource for kind in self._objects.values()}
         around = Surroundings(
             self.servers, self.random, self.clock, self.note, lambda sent: self.on_send(sent)
         )
-        self.runtimes = {each: ScriptedRuntime() for each in NODE_NAMES}
-        self.managers = [SimulatedManager(each, around) for each in MANAGERS[:managers]]
+        self.runtimes = {node: ScriptedRuntime() for node in NODE_NAMES}
+        self.managers = [SimulatedManager(name, around) for name in MANAGERS[:managers]]
         self.daemons = [
             SimulatedDaemon(f"daemon-{node}", node, runtime, around)
             for node, runtime in self.runtimes.items()
         ]
         self.processes: dict[str, SimulatedProcess] = {
-            each.name: each for each in (*self.managers, *self.daemons)
+            process.name: process for process in (*self.managers, *self.daemons)
         }
         self.containers: dict[str, FakeContainer] = {}
         self.applications: Applications | None = None
@@ -224,15 +224,15 @@ class World:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for each in self.processes.values():
-            each.kill()
+        for process in self.processes.values():
+            process.kill()
         for task in (*self._later, self._collector):
             if task is not None:
                 task.cancel()
 
     def start(self) -> None:
-        for each in self.processes.values():
-            each.start()
+        for process in self.processes.values():
+            process.start()
 
     def works(self, process: str) -> bool:
         """Whether a process runs and is not paused."""
@@ -267,7 +267,8 @@ class World:
         """All objects of a kind, by name."""
         kind = self._objects[resource]
         return {
-            each.key.name: kind.decode(each) for each in self.registry.collection(kind).ordered()
+            stored.key.name: kind.decode(stored)
+            for stored in self.registry.collection(kind).ordered()
         }
 
     def get(self, resource: Resource[Any], name: str) -> Json | None:
@@ -309,13 +310,13 @@ class World:
         for fault in self._faults.values():
             fault.undo()
         self._faults.clear()
-        for each in self.processes.values():
-            each.start()
+        for process in self.processes.values():
+            process.start()
 
     # Commands of probes.
 
     async def _run_command(self, runtime: ScriptedRuntime, call: ExecCall) -> ExecResult:
         container = runtime.containers[call.container_id]
-        pod = next((name for name, each in self.containers.items() if each is container), "")
+        pod = next((name for name, other in self.containers.items() if other is container), "")
         code, output = self.outcomes.get((pod, call.command[0]), (0, "fine"))
         return ExecResult(code, output.encode(), b"")

@@ -37,7 +37,7 @@ class Faults:
 
     def count(self, *, code: int) -> int:
         """Return the number of requests with this response code."""
-        return sum(number for (_, each), number in self.requests.items() if each == code)
+        return sum(number for (_, status), number in self.requests.items() if status == code)
 
     @property
     def middleware(self) -> Middleware:
@@ -86,7 +86,7 @@ class ApiServer(EmbeddedApiServer):
     def objects(self, resource: str) -> list[Any]:
         """All objects of e.g. `pods` or `nodepodprobes.apps.kruise.io`."""
         kind = self.registry.kinds[resource]
-        return [kind.decode(each) for each in self.registry.collection(kind).ordered()]
+        return [kind.decode(stored) for stored in self.registry.collection(kind).ordered()]
 
     def object(self, resource: str, name: str, namespace: str = "") -> Json | None:
         kind = self.registry.kinds[resource]
@@ -101,5 +101,5 @@ class ApiServer(EmbeddedApiServer):
 def expire_store(store: ObjectStore) -> None:
     """Expire every revision, as etcd's compaction does."""
     revision = store.next_revision()
-    for each in store.collections.values():
-        each.floor = revision
+    for collection in store.collections.values():
+        collection.floor = revision

@@ -37,7 +37,7 @@ def owned_fields(
         },
         "f:status": {
             "f:conditions": {
-                f'k:{{"type":"{each}"}}': {".": {}, "f:status": {}} for each in conditions
+                f'k:{{"type":"{type}"}}': {".": {}, "f:status": {}} for type in conditions
             }
         },
     }
@@ -60,7 +60,7 @@ def container_wire(
 ) -> Json:
     wire: Json = {"name": name}
     if ports:
-        wire["ports"] = [{"name": each, "containerPort": number} for each, number in ports.items()]
+        wire["ports"] = [{"name": port, "containerPort": number} for port, number in ports.items()]
     if startup_probe:
         wire["startupProbe"] = {"exec": {"command": ["true"]}}
     if sidecar:
@@ -109,7 +109,7 @@ def pod_wire(
     spec: Json = {
         "containers": list(containers) if containers is not None else [container_wire()],
         "initContainers": list(init_containers),
-        "readinessGates": [{"conditionType": each} for each in readiness_gates],
+        "readinessGates": [{"conditionType": gate} for gate in readiness_gates],
     }
     if node:
         spec["nodeName"] = node
@@ -117,7 +117,7 @@ def pod_wire(
     status: Json = {
         "phase": phase,
         "conditions": [*native, *conditions],
-        "containerStatuses": [{"name": each, "started": True} for each in started],
+        "containerStatuses": [{"name": container, "started": True} for container in started],
     }
     if ip:
         status["podIP"] = ip

@@ -123,9 +123,9 @@ async def _page_of(session: aiohttp.ClientSession, port: int) -> str:
     """The socket of the first tab, which comes some time after the port."""
     while True:
         async with session.get(f"http://127.0.0.1:{port}/json/list") as response:
-            for each in await response.json():
-                if each["type"] == "page":
-                    return str(each["webSocketDebuggerUrl"])
+            for target in await response.json():
+                if target["type"] == "page":
+                    return str(target["webSocketDebuggerUrl"])
         await asyncio.sleep(0.05)
 
 

@@ -196,8 +196,8 @@ async def until_served(api: Target, path: str) -> None:
 
 async def _clean(api: Target, namespace: str) -> None:
     markers = f"/apis/apps.kruise.io/v1alpha1/namespaces/{namespace}/podprobemarkers"
-    for each in (await api.get(markers))["items"]:
-        path = f"{markers}/{each['metadata']['name']}"
+    for marker in (await api.get(markers))["items"]:
+        path = f"{markers}/{marker['metadata']['name']}"
         await api.merge(path, {"metadata": {"finalizers": None}})
         with contextlib.suppress(NotFound):  # it was being deleted
             await api.delete(path)

@@ -40,7 +40,7 @@ _OF_THE_CREATOR = {
     "apiVersion": "v1",
     "fieldsV1": {"f:spec": {"f:containers": {}}},
 }
-_POD = next(each for each in builtin_kinds() if each.plural == "pods")
+_POD = next(kind for kind in builtin_kinds() if kind.plural == "pods")
 RIGHTS = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
 """What --own-node-reads needs for each node."""
 _GENERATED = ("podprobemarkers", "nodepodprobes")
@@ -121,8 +121,8 @@ class FakeApi:
 
     def count(self, kind: str = "", since: int = 0) -> Counter[str]:
         """Writes by kind and subresource (`Pod/status`), from the `since`-th on."""
-        names = (f"{each.kind}/{each.subresource}".rstrip("/") for each in self.writes[since:])
-        return Counter(each for each in names if not kind or each.partition("/")[0] == kind)
+        names = (f"{write.kind}/{write.subresource}".rstrip("/") for write in self.writes[since:])
+        return Counter(name for name in names if not kind or name.partition("/")[0] == kind)
 
     def find(self, resource: Resource[T], name: str, namespace: str = "default") -> Json | None:
         """The object as JSON, or None."""

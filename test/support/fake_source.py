@@ -127,7 +127,8 @@ class FakeSource(Generic[T]):
     def lists(self) -> int:
         """Lists begun: streamed ones, and first pages."""
         return sum(
-            each.streamed or (each.verb == "list" and not each.continued) for each in self.requests
+            request.streamed or (request.verb == "list" and not request.continued)
+            for request in self.requests
         )
 
     def put(self, obj: T) -> T:
@@ -214,7 +215,7 @@ class FakeSource(Generic[T]):
         else:
             version = str(self._version)
             broken = list(self.broken.values())
-            items = [each for key, each in self.objects.items() if key not in self.broken]
+            items = [obj for key, obj in self.objects.items() if key not in self.broken]
         size = min(filter(None, (limit, self.page_size)), default=0) if limit else 0
         if not size or len(items) <= size:
             return ListPage(items, broken, version, "")

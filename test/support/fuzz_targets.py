@@ -154,7 +154,10 @@ def cri_answer(data: bytes) -> None:
 
 
 _CRI: Final[tuple[tuple[Any, Callable[[Any], object]], ...]] = (
-    (pb.ListContainersResponse, lambda m: [grpc_runtime._container(each) for each in m.containers]),
+    (
+        pb.ListContainersResponse,
+        lambda m: [grpc_runtime._container(container) for container in m.containers],
+    ),
     (pb.ContainerStatusResponse, grpc_runtime._status),
 )
 
@@ -223,7 +226,7 @@ def marker(data: bytes) -> None:
 
 def message_value(data: bytes) -> None:
     """A pattern of a marker and a message of a pod; a form feed separates them."""
-    pattern, _, message = (each.decode(errors="replace") for each in data.partition(b"\f"))
+    pattern, _, message = (part.decode(errors="replace") for part in data.partition(b"\f"))
     with suppress(PatternError):
         source = FromMessage(pattern, None, PatternBudget().take(pattern))
         label = value_of(Mark("labels", "a"), source, message)
@@ -279,24 +282,24 @@ def kubeconfig(data: bytes) -> None:
 
 def linted_files(data: bytes) -> None:
     """Files that lint checks; a form feed separates them."""
-    sources = [decoded(f"{n}.yaml", each) for n, each in enumerate(data.split(b"\f"))]
+    sources = [decoded(f"{n}.yaml", text) for n, text in enumerate(data.split(b"\f"))]
     report = lint(sources)
     for form in (as_text, as_json, as_sarif):
         form(report).encode()
-    for each in report.findings:
-        _is_in_file(sources, each.file, each.position)
+    for finding in report.findings:
+        _is_in_file(sources, finding.file, finding.position)
 
 
 def _is_in_file(sources: list[Source], file: str, position: Position) -> None:
-    raw = next(each.raw for each in sources if each.name == file)
+    raw = next(source.raw for source in sources if source.name == file)
     lines = raw.decode("utf-8-sig", errors="replace").split("\n")
     assert 1 <= position.line <= len(lines), f"{file} has no line {position.line}"
     assert 1 <= position.column <= len(lines[position.line - 1]) + 1
 
 
 TARGETS: Final[Mapping[str, Target]] = {
-    each.__name__: each
-    for each in (
+    target.__name__: target
+    for target in (
         http_answer,
         grpc_answer,
         redirect,
@@ -325,6 +328,6 @@ def read_corpus(name: str) -> list[bytes]:
 def write_corpus(name: str, inputs: set[bytes]) -> None:
     """Shortest first, so that a changed corpus is a small change of the file."""
     lines = (
-        b64encode(each).decode() for each in sorted(inputs, key=lambda each: (len(each), each))
+        b64encode(data).decode() for data in sorted(inputs, key=lambda data: (len(data), data))
     )
     (CORPORA / name).write_text("".join(f"{line}\n" for line in lines))

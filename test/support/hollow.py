@@ -38,8 +38,8 @@ async def run_concurrently(work: Iterable[Awaitable[Any]]) -> None:
     left = iter(work)
 
     async def worker() -> None:
-        for each in left:
-            await each
+        for request in left:
+            await request
 
     async with asyncio.TaskGroup() as group:
         for _ in range(CONCURRENT_REQUESTS):
@@ -71,7 +71,7 @@ def probe(name: str = "healthy", **more: Any) -> Json:
         ],
         **more,
     }
-    return {key: each for key, each in fields.items() if each is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def marker_object(
@@ -135,7 +135,7 @@ def pod_object(
             "podIP": ip,
             "podIPs": [{"ip": ip}],
             "conditions": [
-                {"type": each, "status": "True", "lastTransitionTime": at} for each in conditions
+                {"type": type, "status": "True", "lastTransitionTime": at} for type in conditions
             ],
             "containerStatuses": [
                 {
@@ -227,22 +227,22 @@ class Daemons:
         """The status that a daemon would write now for this NodePodProbe."""
         return {
             "podProbeStatuses": [
-                self._of(each) for each in node_pod_probe["spec"].get("podProbes", ())
+                self._of(entry) for entry in node_pod_probe["spec"].get("podProbes", ())
             ]
         }
 
     def _of(self, entry: Json) -> Json:
         now = format_time(utc_now() - timedelta(seconds=self.seconds_behind))
         states = []
-        for each in entry["probes"]:
-            state, message = self.result_of(entry["name"], each["name"])
-            key = (entry["uid"], each["name"])
+        for probe in entry["probes"]:
+            state, message = self.result_of(entry["name"], probe["name"])
+            key = (entry["uid"], probe["name"])
             before = self._moved.get(key)
             if before is None or before[0] != state:
                 self._moved[key] = (state, now)
             moved_at = self._moved[key][1]
             states.append(
-                probe_state(each["name"], state, message, probed_at=now, moved_at=moved_at)
+                probe_state(probe["name"], state, message, probed_at=now, moved_at=moved_at)
             )
         names = {key: entry[key] for key in ("name", "namespace", "uid")}
         return {**names, "probeStates": states}
@@ -264,14 +264,14 @@ class Daemons:
     def behind(self) -> list[str]:
         """The nodes whose NodePodProbe does not have the current results."""
         return [
-            each["metadata"]["name"]
-            for each in self._api.node_pod_probes.all()
-            if results_of({"status": self.status_of(each)}) != results_of(each)
+            plan["metadata"]["name"]
+            for plan in self._api.node_pod_probes.all()
+            if results_of({"status": self.status_of(plan)}) != results_of(plan)
         ]
 
     async def write_changes(self) -> None:
         """Writes the status of each node whose results have changed."""
-        await run_concurrently(self.write(each) for each in self.behind())
+        await run_concurrently(self.write(node) for node in self.behind())
 
     async def follow(self) -> None:
         """Writes new results whenever a spec changes, until cancelled."""
@@ -291,10 +291,10 @@ class Daemons:
 
     async def write_all(self) -> None:
         """Each node writes once, also without new results."""
-        nodes = [each["metadata"]["name"] for each in self._api.node_pod_probes.all()]
+        nodes = [plan["metadata"]["name"] for plan in self._api.node_pod_probes.all()]
         if not nodes:
             await self._api.node_pod_probes.next_change()
-        await run_concurrently(self.write(each) for each in nodes)
+        await run_concurrently(self.write(node) for node in nodes)
 
 
 @dataclass

@@ -24,7 +24,7 @@ class CorpusObject(NamedTuple):
 def corpus() -> dict[str, CorpusObject]:
     """All objects; every call returns new ones."""
     lines = CORPUS.read_text(encoding="utf-8").splitlines()
-    return {each.name: each for each in (CorpusObject(**json.loads(line)) for line in lines)}
+    return {entry.name: entry for entry in (CorpusObject(**json.loads(line)) for line in lines)}
 
 
 def written(name: str) -> Json:

@@ -84,11 +84,11 @@ def _plain(crd: Json) -> Json:
 
 def _schema(schema: Json, field: str = "") -> Json:
     """That of `field`; the items of a list are in the list's field."""
-    kept = {key: each for key, each in schema.items() if key not in _ADDED_KEYS}
+    kept = {key: value for key, value in schema.items() if key not in _ADDED_KEYS}
     if "properties" in kept:
         kept["properties"] = {
-            name: _schema(each, name)
-            for name, each in kept["properties"].items()
+            name: _schema(subschema, name)
+            for name, subschema in kept["properties"].items()
             if name not in _ADDED_FIELDS.get(field, ())
         }
     for key in ("items", "additionalProperties"):

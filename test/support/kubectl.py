@@ -164,16 +164,16 @@ class KubectlWatch:
         with self._changed:
             if not self._changed.wait_for(lambda: holds(self.newest), timeout):
                 shown = json.dumps(
-                    {name: _gist(each) for name, each in self.newest.items()}, indent=1
+                    {name: _gist(obj) for name, obj in self.newest.items()}, indent=1
                 )
                 raise AssertionError(f"not within {timeout} s: {what}\n{shown}")
             return time.monotonic()
 
 
-def _gist(each: Object) -> Object:
-    metadata = each["metadata"]
+def _gist(obj: Object) -> Object:
+    metadata = obj["metadata"]
     return {
         "labels": metadata.get("labels"),
         "annotations": metadata.get("annotations"),
-        "status": each.get("status", {}).get("conditions", each.get("status")),
+        "status": obj.get("status", {}).get("conditions", obj.get("status")),
     }

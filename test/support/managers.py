@@ -24,7 +24,9 @@ class ProxiedManager(NamedTuple):
 
     def work(self) -> list[SeenRequest]:
         """Its writes, without those of the election."""
-        return [each for each in self.proxy.log if each.writes and not each.about_leases]
+        return [
+            request for request in self.proxy.log if request.writes and not request.about_leases
+        ]
 
 
 Start = Callable[[str], Awaitable[ProxiedManager]]
@@ -86,7 +88,7 @@ async def all_marked(ground: HollowCluster, *, seconds: float = PATIENCE_SECONDS
     """Returns when the leader has marked every pod."""
     await ground.api.pods.wait(
         "the leader works",
-        lambda: all(condition(each, CONDITION) for each in ground.api.pods.all()),
+        lambda: all(condition(pod, CONDITION) for pod in ground.api.pods.all()),
         seconds=seconds,
     )
 
@@ -112,5 +114,5 @@ async def first_work(manager: ProxiedManager, *, seconds: float) -> float:
 def assert_one_after_the_other(old: ProxiedManager, new: ProxiedManager) -> None:
     assert old.work()
     assert new.work()
-    late = [each for each in old.work() if each.at >= new.work()[0].at]
+    late = [request for request in old.work() if request.at >= new.work()[0].at]
     assert not late, "the old leader wrote after the new one had begun"

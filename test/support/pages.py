@@ -50,8 +50,10 @@ class Block(NamedTuple):
     @property
     def documents(self) -> list[Json]:
         """The whole objects of a YAML block."""
-        loaded = [each for each in yaml.safe_load_all(self.text) if isinstance(each, dict)]
-        return [each for each in loaded if "kind" in each and "apiVersion" in each]
+        loaded = [
+            document for document in yaml.safe_load_all(self.text) if isinstance(document, dict)
+        ]
+        return [document for document in loaded if "kind" in document and "apiVersion" in document]
 
     @property
     def script(self) -> str:
@@ -59,7 +61,7 @@ class Block(NamedTuple):
         lines = self.text.splitlines()
         if self.language == "console":
             lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-        kept = [line for line in lines if not any(re.match(each, line) for each in ELSEWHERE)]
+        kept = [line for line in lines if not any(re.match(pattern, line) for pattern in ELSEWHERE)]
         return "\n".join(
             re.sub(r"(kruise-probe manifests.*?) \| kubectl.*", r"\1", x) for x in kept
         )
@@ -67,7 +69,7 @@ class Block(NamedTuple):
 
 def blocks(*languages: str) -> list[Block]:
     """All blocks in these languages, page by page."""
-    return [each for page in PAGES for each in blocks_of(page) if each.language in languages]
+    return [block for page in PAGES for block in blocks_of(page) if block.language in languages]
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -82,7 +84,7 @@ def blocks_of(page: Path) -> list[Block]:
 def block(page: str, heading: str, language: str = "yaml") -> Block:
     """The first block of a language below a heading."""
     return next(
-        each
-        for each in blocks_of(ROOT / "docs" / page)
-        if (each.heading, each.language) == (heading, language)
+        block
+        for block in blocks_of(ROOT / "docs" / page)
+        if (block.heading, block.language) == (heading, language)
     )

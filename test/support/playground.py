@@ -64,13 +64,13 @@ class ControlledPlayground(session.Playground):
     def container(self, namespace: str, pod: str, name: str = "") -> LocalContainer:
         """The newest attempt of a container; without a name the newest that runs."""
         found = [
-            each
-            for each in self.node_of(pod, namespace).runtime.containers
-            if (each.sandbox.namespace, each.sandbox.name) == (namespace, pod)
-            and (each.config.name == name if name else each.process)
+            container
+            for container in self.node_of(pod, namespace).runtime.containers
+            if (container.sandbox.namespace, container.sandbox.name) == (namespace, pod)
+            and (container.config.name == name if name else container.process)
         ]
         assert found, f"{pod} has no container {name}"
-        return max(found, key=lambda each: each.created_at)
+        return max(found, key=lambda container: container.created_at)
 
     async def apply(self, documents: Sequence[LoadedObject]) -> None:
         await Applier(self.client).apply(documents)
@@ -133,14 +133,14 @@ async def new_namespace(playground: ControlledPlayground) -> AsyncIterator[Playg
     await playground.api.create("/api/v1/namespaces", body)
     yield PlaygroundNamespace(playground, namespace)
     sets = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
-    for each in (await playground.api.get(sets))["items"]:
-        await playground.api.delete(f"{sets}/{each['metadata']['name']}")
-    for each in playground.api.markers.all():
-        if each["metadata"]["namespace"] == namespace:
+    for replicaset in (await playground.api.get(sets))["items"]:
+        await playground.api.delete(f"{sets}/{replicaset['metadata']['name']}")
+    for marker in playground.api.markers.all():
+        if marker["metadata"]["namespace"] == namespace:
             with suppress(NotFound):  # the watch has not heard of its end
-                await playground.api.delete(marker_path(each["metadata"]["name"], namespace))
-    for each in playground.api.pods.all():
-        if each["metadata"]["namespace"] == namespace:
-            path = pod_path(each["metadata"]["name"], namespace)
+                await playground.api.delete(marker_path(marker["metadata"]["name"], namespace))
+    for pod in playground.api.pods.all():
+        if pod["metadata"]["namespace"] == namespace:
+            path = pod_path(pod["metadata"]["name"], namespace)
             with suppress(NotFound):
                 await playground.api.delete(path, grace_seconds=0)

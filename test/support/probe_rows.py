@@ -65,7 +65,12 @@ def verdict(result: str, message: str, server: ScriptedServer) -> Json:
         "message": text if any(words in text for words in MATCHED) else "",
         # Names of headers have no case, and no order.
         "requests": [
-            [line, *sorted(f"{n.lower()}{v}" for n, _, v in (each.partition(":") for each in rest))]
+            [
+                line,
+                *sorted(
+                    f"{n.lower()}{v}" for n, _, v in (header.partition(":") for header in rest)
+                ),
+            ]
             for line, *rest in requests
         ],
     }

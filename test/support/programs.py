@@ -48,10 +48,10 @@ def address_of(log: Path, path: str, *, since: int = 0) -> str:
     with log.open("rb") as lines:
         lines.seek(since)
         found = [
-            each
+            address
             for line in lines
             if b"listening" in line and re.search(rb"[\"']%s[\"']" % path.encode(), line)
-            for each in re.findall(rb"127\.0\.0\.1:\d+", line)
+            for address in re.findall(rb"127\.0\.0\.1:\d+", line)
         ]
     return found[-1].decode() if found else ""
 

@@ -150,15 +150,15 @@ class FaultyProxy:
     ) -> Counter[str]:
         """Requests by verb and resource, as `watch pods`, `patch pods/status`."""
         return Counter(
-            f"{'watch' if each.watch else each.method.lower()} {each.resource}"
-            for each in self.log
-            if each.at >= since and when(each)
+            f"{'watch' if request.watch else request.method.lower()} {request.resource}"
+            for request in self.log
+            if request.at >= since and when(request)
         )
 
     def writes(self, *, since: float = 0.0, leases: bool = False) -> Counter[str]:
         """Writing requests, without those for Leases by default."""
         return self.count(
-            lambda each: each.writes and (leases or not each.about_leases), since=since
+            lambda request: request.writes and (leases or not request.about_leases), since=since
         )
 
     async def until(
@@ -196,12 +196,12 @@ class FaultyProxy:
             for held in self._held:
                 if held.when(seen):
                     await asyncio.sleep(held.seconds)
-            planned = next((each for each in self._planned if each.when(seen)), None)
+            planned = next((fault for fault in self._planned if fault.when(seen)), None)
             if planned is not None:
                 return self._refusal(planned.code, seen)
             return await self._forward(request, seen, holes)
         finally:
-            self._open = [each for each in self._open if each is not request]
+            self._open = [other for other in self._open if other is not request]
             self._news.set()
 
     def _refusal(self, code: int, seen: SeenRequest) -> web.Response:

@@ -49,13 +49,13 @@ def install(admin: Kubectl) -> None:
 
 def apart(documents: list[Object], unique: str) -> list[Object]:
     """The same objects with other names for cluster-scoped ones, so that a real installation keeps its own."""
-    for each in documents:
-        if each["kind"].startswith(("ClusterRole", "ValidatingAdmissionPolicy")):
-            each["metadata"]["name"] += f"-{unique}"
-        if each["kind"] == "ClusterRoleBinding":
-            each["roleRef"]["name"] += f"-{unique}"
-        if each["kind"] == "ValidatingAdmissionPolicyBinding":
-            each["spec"]["policyName"] += f"-{unique}"
+    for document in documents:
+        if document["kind"].startswith(("ClusterRole", "ValidatingAdmissionPolicy")):
+            document["metadata"]["name"] += f"-{unique}"
+        if document["kind"] == "ClusterRoleBinding":
+            document["roleRef"]["name"] += f"-{unique}"
+        if document["kind"] == "ValidatingAdmissionPolicyBinding":
+            document["spec"]["policyName"] += f"-{unique}"
     return documents
 
 

@@ -145,7 +145,11 @@ class Scene(FakeApi):
     def conditions(self, pod: str = "web-0") -> dict[str, Json]:
         """By type, beside the kubelet's own."""
         found = self.read(PODS, pod)["status"]["conditions"]
-        return {each["type"]: each for each in found if each["type"] != "Initialized"}
+        return {
+            condition["type"]: condition
+            for condition in found
+            if condition["type"] != "Initialized"
+        }
 
     def condition(self, type: str = C, pod: str = "web-0") -> tuple[str, str]:
         """Its status and its reason, empty if there is none."""
@@ -158,7 +162,7 @@ class Scene(FakeApi):
     def probes(self, node: str = "node-1") -> dict[str, list[str]]:
         """The names in the spec of a NodePodProbe, by pod."""
         entries = self.read(NODE_POD_PROBES, node)["spec"].get("podProbes") or ()
-        return {each["name"]: [probe["name"] for probe in each["probes"]] for each in entries}
+        return {entry["name"]: [probe["name"] for probe in entry["probes"]] for entry in entries}
 
     def status(self, marker: str = "web") -> Json:
         found: Json = self.read(MARKERS, marker)["status"]
@@ -166,11 +170,15 @@ class Scene(FakeApi):
 
     def counts(self, marker: str = "web") -> tuple[int, ...]:
         fields = ("matchedPods", "succeeded", "failed", "unknown", "nodesBehind")
-        return tuple(self.status(marker)[each] for each in fields)
+        return tuple(self.status(marker)[field] for field in fields)
 
     def says(self, type: str = "Degraded", marker: str = "web") -> tuple[str, str, str]:
         """Status, reason and message of a marker's condition."""
-        found = next(each for each in self.status(marker)["conditions"] if each["type"] == type)
+        found = next(
+            condition
+            for condition in self.status(marker)["conditions"]
+            if condition["type"] == type
+        )
         return found["status"], found["reason"], found["message"]
 
 

@@ -55,8 +55,8 @@ def exited(code: int, stdout: bytes = b"", stderr: bytes = b"") -> Exec:
     """A command that prints, and exits with `code`; the empty messages are those that kubelet begins with."""
 
     async def execute(socket: Socket, command: Sequence[str]) -> None:
-        for each in (b"\x01", b"\x02", b"\x03", b"\x01" + stdout, b"\x02" + stderr):
-            await socket.send_bytes(each)
+        for message in (b"\x01", b"\x02", b"\x03", b"\x01" + stdout, b"\x02" + stderr):
+            await socket.send_bytes(message)
         await socket.send_bytes(b"\x03" + json.dumps(exit_status(code)).encode())
 
     return execute
@@ -77,8 +77,8 @@ def streaming(*messages: bytes, forever: bytes = b"") -> Exec:
     """Sends the messages as they are; then `forever`, again and again."""
 
     async def execute(socket: Socket, command: Sequence[str]) -> None:
-        for each in messages:
-            await socket.send_bytes(each)
+        for message in messages:
+            await socket.send_bytes(message)
         while forever:
             await socket.send_bytes(forever)
 

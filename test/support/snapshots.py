@@ -58,9 +58,13 @@ _LARGE_ENTRY = {
 
 def seen_pod(wire: Json, *, containers: Json | None = None, last: Json | None = None) -> SeenPod:
     """`containers`: the `state` of each by name; those that are not named run. `last`: their `lastState`."""
-    named = [each["name"] for each in wire["spec"]["containers"]]
+    named = [container["name"] for container in wire["spec"]["containers"]]
     running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-    started = {each["name"] for each in wire["status"]["containerStatuses"] if each.get("started")}
+    started = {
+        container["name"]
+        for container in wire["status"]["containerStatuses"]
+        if container.get("started")
+    }
     statuses = [
         {
             "name": name,
@@ -100,37 +104,37 @@ def snapshot(
         [healthy_pod()] if pods is None else pods,
         [marker()] if markers is None else markers,
     )
-    found = list(seen) if seen is not None else [seen_pod(each) for each in pods]
-    decoded = [MARKERS.decode(msgspec.json.encode(each)) for each in markers]
-    compiled = [compile_marker(each) for each in decoded]
-    matching = Matching(lambda namespace: [each for each in found if each.namespace == namespace])
-    for each in compiled:
-        matching.set_marker(each)
+    found = list(seen) if seen is not None else [seen_pod(wire) for wire in pods]
+    decoded = [MARKERS.decode(msgspec.json.encode(wire)) for wire in markers]
+    compiled = [compile_marker(decoded_marker) for decoded_marker in decoded]
+    matching = Matching(lambda namespace: [pod for pod in found if pod.namespace == namespace])
+    for compiled_marker in compiled:
+        matching.set_marker(compiled_marker)
     entries = at_once(plan_steps(found, matching.considered_of, ())).entries
     kept = msgspec.to_builtins(entries) if planned else ()
     report = npp_wire(
         entries=[*kept, _LARGE_ENTRY] if full else kept,
         statuses=[
             pod_status_wire(
-                {"metadata": {"name": each.name, "namespace": each.namespace, "uid": each.uid}},
+                {"metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}},
                 *([state_wire()] if states is None else states),
             )
-            for each in found
+            for pod in found
         ],
     )
     wires = [lease_wire(renewed=renewed, seconds=seconds)] if renewed else []
     if led:
         wires.append(lease_wire("manager-1", renewed=led, seconds=15, name=LEADER_ELECTION_ID))
-    leases = [LEASES.decode(msgspec.json.encode(each)) for each in wires]
+    leases = [LEASES.decode(msgspec.json.encode(wire)) for wire in wires]
     nodes = [NODES.decode(msgspec.json.encode(node or node_wire()))]
     reports = [NODE_POD_PROBES.decode(msgspec.json.encode(report))]
     return Snapshot(
         now=now,
         markers=tuple(decoded),
         pods=tuple(found),
-        nodes=None if "nodes" in forbidden else {each.key.name: each for each in nodes},
+        nodes=None if "nodes" in forbidden else {node.key.name: node for node in nodes},
         node_pod_probes=None if "nodepodprobes" in forbidden else {reports[0].key.name: reports[0]},
-        leases=None if "leases" in forbidden else {each.key.name: each for each in leases},
+        leases=None if "leases" in forbidden else {lease.key.name: lease for lease in leases},
     )
 
 

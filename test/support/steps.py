@@ -156,7 +156,7 @@ class Cluster:
         kinds: tuple[Resource[Any], ...] = (PODS, MARKERS, NODES, NODE_POD_PROBES, LEASES)
         self.steps = Steps()
         self.served: dict[str, Served[Any]] = {
-            each.plural: Served(each, self.steps) for each in kinds
+            kind.plural: Served(kind, self.steps) for kind in kinds
         }
         self.writes: Counter[str] = Counter()
 
@@ -241,15 +241,17 @@ def _patch_pod(wire: Json, patch: Json) -> None:
     for field in ("labels", "annotations"):
         values = meta.get(field, {}) | patch["metadata"].get(field, {})
         meta[field] = {key: value for key, value in values.items() if value is not None}
-    conditions = {each["type"]: each for each in status["conditions"]}
-    written = {each["type"] for each in conditions.values() if each.get("ours")}
-    for each in patch.get("status", {}).get("conditions", ()):
-        if each.get("$patch"):
-            conditions.pop(each["type"], None)
-            written.discard(each["type"])
+    conditions = {condition["type"]: condition for condition in status["conditions"]}
+    written = {condition["type"] for condition in conditions.values() if condition.get("ours")}
+    for change in patch.get("status", {}).get("conditions", ()):
+        if change.get("$patch"):
+            conditions.pop(change["type"], None)
+            written.discard(change["type"])
         else:
-            conditions[each["type"]] = conditions.get(each["type"], {}) | each | {"ours": True}
-            written.add(each["type"])
+            conditions[change["type"]] = (
+                conditions.get(change["type"], {}) | change | {"ours": True}
+            )
+            written.add(change["type"])
     status["conditions"] = list(conditions.values())
     ours: Mapping[str, set[str]] = meta.setdefault(
         "x-ours", {"labels": set(), "annotations": set()}

@@ -52,7 +52,7 @@ def markers(
         namespace=draw(st.sampled_from(namespaces)),
         created=draw(st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"])),
         selector={"matchLabels": {"app": draw(st.sampled_from(["web", "db"]))}},
-        probes=[draw(probes(each)) for each in probe_names],
+        probes=[draw(probes(name)) for name in probe_names],
     )
 
 
@@ -64,7 +64,7 @@ def marker_sets(
     return draw(
         st.lists(
             markers(namespaces=namespaces),
-            unique_by=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"]),
+            unique_by=lambda marker: (marker["metadata"]["namespace"], marker["metadata"]["name"]),
             min_size=min_size,
             max_size=4,
         )
@@ -129,4 +129,4 @@ def states(draw: st.DrawFn) -> list[Json]:
     """A definite state for every probe that there may be."""
     names = [f"{marker}#{probe}" for marker in MARKER_NAMES for probe in PROBE_NAMES]
     failed = draw(st.sets(st.sampled_from(names)))
-    return [state_wire(each, "Failed" if each in failed else "Succeeded") for each in names]
+    return [state_wire(name, "Failed" if name in failed else "Succeeded") for name in names]

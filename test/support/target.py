@@ -92,7 +92,7 @@ class WatchedKind:
         return found
 
     def all(self) -> list[Json]:
-        return [each.raw for each in self.informer.lister.list()]
+        return [obj.raw for obj in self.informer.lister.list()]
 
     async def until(
         self,
@@ -180,9 +180,9 @@ class Target:
     async def watched(self) -> AsyncIterator["Target"]:
         """Watches the four kinds, from before the block."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each.informer.run()) for each in self._kinds]
-            for each in self._kinds:
-                await each.informer.wait_for_sync()
+            tasks = [group.create_task(kind.informer.run()) for kind in self._kinds]
+            for kind in self._kinds:
+                await kind.informer.wait_for_sync()
             try:
                 yield self
             finally:
@@ -204,17 +204,17 @@ class JobNamespace:
     def pods(self) -> dict[str, Json]:
         """The pods that are not terminating, by name."""
         return {
-            each["metadata"]["name"]: each
-            for each in self.api.pods.all()
-            if each["metadata"]["namespace"] == self.name
-            and "deletionTimestamp" not in each["metadata"]
+            pod["metadata"]["name"]: pod
+            for pod in self.api.pods.all()
+            if pod["metadata"]["namespace"] == self.name
+            and "deletionTimestamp" not in pod["metadata"]
         }
 
     async def until(self, what: str, holds: Callable[[dict[str, Json]], object]) -> None:
         """Returns once `holds` is true for the pods."""
         gist = {
-            name: (labels(each), annotations(each), each.get("status", {}).get("conditions"))
-            for name, each in self.pods.items()
+            name: (labels(pod), annotations(pod), pod.get("status", {}).get("conditions"))
+            for name, pod in self.pods.items()
         }
         await self.api.pods.wait(what, lambda: holds(self.pods), show=gist)
 
@@ -255,8 +255,8 @@ async def _wait(
 ) -> None:
     """Returns once `holds`; checks it after each change of an object of these kinds."""
     changed = asyncio.Event()
-    for each in kinds:
-        each.waiting.add(changed)
+    for kind in kinds:
+        kind.waiting.add(changed)
     try:
         async with asyncio.timeout(seconds):
             while not holds():
@@ -266,8 +266,8 @@ async def _wait(
         last = json.dumps(seen(), indent=1, default=str)
         raise AssertionError(f"not within {seconds:g} s: {what}; last seen: {last}") from None
     finally:
-        for each in kinds:
-            each.waiting.discard(changed)
+        for kind in kinds:
+            kind.waiting.discard(changed)
 
 
 def pod_path(name: str, namespace: str = "default", subresource: str = "") -> str:
@@ -291,7 +291,7 @@ def _object(body: bytes) -> Json:
 def condition(pod: Json, kind: str) -> Json:
     """The condition of that type, or an empty dict."""
     conditions = pod.get("status", {}).get("conditions") or ()
-    return next((each for each in conditions if each["type"] == kind), {})
+    return next((condition for condition in conditions if condition["type"] == kind), {})
 
 
 def status_of(pod: Json, kind: str) -> str | None:
@@ -309,7 +309,7 @@ def annotations(pod: Json) -> dict[str, str]:
 def results_of(node_pod_probe: Json) -> dict[tuple[str, str], tuple[str, str]]:
     """State and message in a NodePodProbe's status, by the pod's uid and the probe's name."""
     return {
-        (pod["uid"], each["name"]): (each["state"], each.get("message", ""))
+        (pod["uid"], state["name"]): (state["state"], state.get("message", ""))
         for pod in (node_pod_probe.get("status") or {}).get("podProbeStatuses") or ()
-        for each in pod.get("probeStates") or ()
+        for state in pod.get("probeStates") or ()
     }

@@ -45,43 +45,43 @@ def watch_problems(
 
 
 def _changes(events: Sequence[WatchedChange]) -> list[WatchedChange]:
-    return [each for each in events if each.type != BOOKMARK]
+    return [event for event in events if event.type != BOOKMARK]
 
 
 def _order(events: Sequence[WatchedChange]) -> Iterator[str]:
     newest = 0
-    for each in events:
-        if each.version < newest:
-            yield f"ordered: {each} comes after version {newest}"
-        newest = max(newest, each.version)
+    for event in events:
+        if event.version < newest:
+            yield f"ordered: {event} comes after version {newest}"
+        newest = max(newest, event.version)
 
 
 def _repetitions(events: Sequence[WatchedChange]) -> Iterator[str]:
     seen: set[int] = set()
-    for each in _changes(events):
-        if each.version in seen:
-            yield f"unique: {each} comes again"
-        seen.add(each.version)
+    for event in _changes(events):
+        if event.version in seen:
+            yield f"unique: {event} comes again"
+        seen.add(event.version)
 
 
 def _inventions(history: Sequence[WatchedChange], events: Sequence[WatchedChange]) -> Iterator[str]:
     written = set(history)
-    for each in _changes(events):
-        if each not in written:
-            yield f"true: {each} was never written"
+    for event in _changes(events):
+        if event not in written:
+            yield f"true: {event} was never written"
 
 
 def _gaps(
     history: Sequence[WatchedChange], events: Sequence[WatchedChange], since: int, until: int
 ) -> Iterator[str]:
     received = set(_changes(events))
-    newest = max([until, *(each.version for each in received)])
-    for each in received:
-        if each.version <= since:
-            yield f"resumable: {each} is not after version {since}"
-    for each in history:
-        if since < each.version <= newest and each not in received:
-            yield f"resumable: {each} is left out"
+    newest = max([until, *(event.version for event in received)])
+    for event in received:
+        if event.version <= since:
+            yield f"resumable: {event} is not after version {since}"
+    for write in history:
+        if since < write.version <= newest and write not in received:
+            yield f"resumable: {write} is left out"
 
 
 def _bookmarks(
@@ -91,9 +91,9 @@ def _bookmarks(
         if mark.type != BOOKMARK:
             continue
         before = set(events[:place])
-        for each in history:
-            if since < each.version <= mark.version and each not in before:
-                yield f"bookmarkable: {each} does not come before the bookmark {mark.version}"
-        for each in _changes(events[place:]):
-            if each.version <= mark.version:
-                yield f"bookmarkable: {each} comes after the bookmark {mark.version}"
+        for write in history:
+            if since < write.version <= mark.version and write not in before:
+                yield f"bookmarkable: {write} does not come before the bookmark {mark.version}"
+        for event in _changes(events[place:]):
+            if event.version <= mark.version:
+                yield f"bookmarkable: {event} comes after the bookmark {mark.version}"
