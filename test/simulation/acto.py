@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from support.fields import ROWS, put
 from support.wire import Json
 
-from kruise_probe.manifests.crds import all_crds
+from kruise_probe.manifests.crds import marker_crd
 
 BASE: Json = {
     "selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]},
@@ -67,9 +67,8 @@ PROPERTIES = (
 
 def schema_paths() -> Iterator[str]:
     """Every leaf of a marker's spec."""
-    (crd,) = (crd for crd in all_crds() if crd["spec"]["names"]["kind"] == "PodProbeMarker")
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    yield from _leaves(schema, "")
+    version = marker_crd()["spec"]["versions"][0]
+    yield from _leaves(version["schema"]["openAPIV3Schema"]["properties"]["spec"], "")
 
 
 def _leaves(schema: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -88,12 +87,13 @@ def edited(change: Property, value: Any) -> Json:
     if change.path == "selector.matchLabels":
         del spec["selector"]["matchExpressions"]
     needs = {f"probes[].{path}": needed for path, needed in change.needs.items()}
+    (probe,) = spec["probes"]
     if any(path.startswith(OTHER_HANDLERS) for path in (change.path, *needs)):
-        spec["probes"][0]["probe"] = {"periodSeconds": 3}
+        probe["probe"] = {"periodSeconds": 3}
     for path, needed in needs.items():
         if path == "probes[].markerPolicy":
             (policy,) = needed
-            spec["probes"][0]["markerPolicy"][0] |= deepcopy(policy) | {"state": "Succeeded"}
+            probe["markerPolicy"][0] |= deepcopy(policy) | {"state": "Succeeded"}
         elif not path.startswith("probes[].probe.exec"):
             put(spec, path, needed)
     put(spec, change.path, value)

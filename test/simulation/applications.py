@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 from simulation import edits, faults
 from simulation.world import NAMESPACE, POD_NAMES, World
-from support.builders import marker_wire, policy_wire, probe_wire
+from support.builders import policy_wire, probe_wire
 from support.fake_runtime import ExecCall, ScriptedRuntime
 from support.wire import Json
 
@@ -34,6 +34,8 @@ from kruise_probe.daemon.probers.prober import (
 )
 
 MARKER = "app"
+QUICK = 0.01
+HANG = math.inf
 HANDLERS: dict[str, Json] = {
     "exec": {"exec": {"command": ["exec"]}},
     "http": {"httpGet": {"port": 80}},
@@ -62,19 +64,17 @@ class Behaviour(NamedTuple):
     """How an application answers one kind of attempt; infinite `seconds` are a hang."""
 
     good: bool = True
-    seconds: float = 0.01
+    seconds: float = QUICK
 
 
 class Applications:
-    """The applications of a world. `install` lets its commands and its network be theirs."""
+    """The applications of a world: its commands and its network are theirs."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._behaviours: dict[tuple[str, str], Behaviour] = {}
-
-    def install(self) -> None:
-        for daemon in self._world.daemons:
-            runtime = self._world.runtimes[daemon.node]
+        for daemon in world.daemons:
+            runtime = world.runtimes[daemon.node]
             runtime.default_script = partial(self._run_command, runtime)
             daemon.network_prober = partial(NetworkProber, self, runtime)
 
@@ -88,21 +88,26 @@ class Applications:
         """The behaviour of the pod of a container, which may have been replaced or removed."""
         found = runtime.containers.get(id)
         for name, newest in self._world.containers.items():
-            if found is not None and newest.pod_uid == found.pod_uid:
+            if found and newest.pod_uid == found.pod_uid:
                 return self.behaviour(name, probe)
         return Behaviour(good=False)
 
     async def _run_command(self, runtime: ScriptedRuntime, call: ExecCall) -> ExecResult:
         good, seconds = self.in_container(runtime, call.container_id, call.command[0])
         await asyncio.sleep(min(seconds, call.timeout_seconds + 1))
-        return ExecResult(0, b"fine", b"") if good else ExecResult(1, b"", b"bad")
+        if good:
+            return ExecResult(0, b"fine", b"")
+        return ExecResult(1, b"", b"bad")
 
 
 class NetworkProber(Prober):
     """Gets the application's answer without a network."""
 
     def __init__(
-        self, applications: Applications, runtime: ScriptedRuntime, entry: ContainerProbe
+        self,
+        applications: Applications,
+        runtime: ScriptedRuntime,
+        entry: ContainerProbe,
     ) -> None:
         self._applications = applications
         self._runtime = runtime
@@ -112,23 +117,26 @@ class NetworkProber(Prober):
 
     async def run(self, target: Target, *_: object) -> ProbeResult:
         good, seconds = self._applications.in_container(
-            self._runtime, target.container_id, self._name
+            self._runtime,
+            target.container_id,
+            self._name,
         )
         await asyncio.sleep(min(seconds, self._timeout))
         if seconds >= self._timeout:
             return failure("timed out", timed_out=True)
+        state = "fine" if good else "bad"
         if self._entry.criteria:
-            return await self._judged(good)
-        return success("fine") if good else failure("bad")
+            return await self._judged(200 if good else 503, state)
+        return success(state) if good else failure(state)
 
-    async def _judged(self, good: bool) -> ProbeResult:
+    async def _judged(self, code: int, state: str) -> ProbeResult:
         """A page whose state is in its code and its body."""
         criteria = criteria_of(self._entry)
-        code, state = (200, "fine") if good else (503, "bad")
-        if not criteria.allows(code, is_success=good):
+        if not criteria.allows(code, is_success=code == 200):
             return failure(f"{code}: {state}")
         body = msgspec.json.encode({"state": state})
-        return await criteria.judge(Output(body, is_cut=False), UNLIMITED, math.inf)
+        output = Output(body, is_cut=False)
+        return await criteria.judge(output, UNLIMITED, math.inf)
 
 
 # Edits and faults of plans.
@@ -136,14 +144,18 @@ class NetworkProber(Prober):
 
 def put_application_marker(world: World, variant: int) -> None:
     """Create the marker. `variant` is the seed of its numbers and policies."""
-    if world.get(MARKERS, MARKER) is not None:
-        return
-    body = marker_wire(MARKER, probes=list(_probes(Random(variant), variant)))
-    body["metadata"] = {"name": MARKER}
-    world.post(MARKERS.path(NAMESPACE), body)
+    if world.get(MARKERS, MARKER) is None:
+        create_marker_of(world, *_probes(variant))
 
 
-def _probes(random: Random, variant: int) -> Iterator[Json]:
+def create_marker_of(world: World, *probes: Json) -> None:
+    """Create the marker of all applications, with these probes."""
+    selector = {"matchLabels": {"app": "web"}}
+    edits.create_marker(world, MARKER, {"selector": selector, "probes": list(probes)})
+
+
+def _probes(variant: int) -> Iterator[Json]:
+    random = Random(variant)
     stale = Random(f"stale {variant}")
     criteria = Random(f"criteria {variant}")
     for name, handler in HANDLERS.items():
@@ -151,10 +163,11 @@ def _probes(random: Random, variant: int) -> Iterator[Json]:
         if random.random() < 0.5:
             states["Unknown"] = "unknown"
         timeout = random.choice([1, 2])
+        policies = [policy_wire(state, {f"l-{name}": text}) for state, text in states.items()]
         wire = probe_wire(
             name,
             condition=f"c/{name}",
-            policies=[policy_wire(state, {f"l-{name}": text}) for state, text in states.items()],
+            policies=policies,
             handler=handler,
             periodSeconds=random.choice([3, 5, 10]),
             timeoutSeconds=timeout,
@@ -177,17 +190,18 @@ def behave(world: World, pod: str, probe: str, good: bool, seconds: float) -> No
 
 def promote(world: World, pod: str, old: str) -> None:
     """`pod` says that it is the primary. The others do not any more (`demoted`), still do (`claims`), or hang."""
+    seconds = HANG if old == "hangs" else QUICK
     for name in POD_NAMES:
         if name == pod:
-            behave(world, name, "exec", True, 0.01)
+            behave(world, name, "exec", True, QUICK)
         elif old != "claims":
-            behave(world, name, "exec", False, HANG if old == "hangs" else 0.01)
+            behave(world, name, "exec", False, seconds)
 
 
 def finish_pod(world: World, name: str, phase: str) -> None:
     """All containers of a pod end."""
     container = world.containers.get(name)
-    if container is not None:
+    if container:
         exit_code = 0 if edits.has_completed(container) else 137
         _end_container(world, name, exit_code, {"phase": phase})
 
@@ -195,7 +209,7 @@ def finish_pod(world: World, name: str, phase: str) -> None:
 def complete_container(world: World, name: str) -> None:
     """The container ends as planned, and another container of the pod, which is not probed, runs on."""
     container = world.containers.get(name)
-    if container is not None and container.state is ContainerState.RUNNING:
+    if container and container.state is ContainerState.RUNNING:
         ended = {"name": "main", "state": {"terminated": {"exitCode": 0}}}
         _end_container(world, name, 0, {"containerStatuses": [ended]})
 
@@ -205,44 +219,42 @@ def _end_container(world: World, name: str, exit_code: int, status: Json) -> Non
     pod = world.get(PODS, name)
     if pod is None or pod["status"]["phase"] != "Running":
         return
-    uid = pod["metadata"]["uid"]
-    node = pod["spec"]["nodeName"]
+    uid = edits.uid_of(world, name)
+    node = edits.node_of(world, name)
     world.runtimes[node].stop(world.containers[name], exit_code=exit_code)
 
     def report() -> None:
-        newest = world.get(PODS, name)
-        if newest is not None and newest["metadata"]["uid"] == uid:
-            world.merge(PODS, name, {"status": status}, subresource="status")
+        if edits.uid_of(world, name) == uid:
+            world.merge_status(name, status)
 
     world.after(1.0, f"{name} has {status}", report)
 
 
 def reboot(world: World, node: str, seconds: float, container_seconds: float) -> None:
     """Node and daemon are down for `seconds`; the containers start `container_seconds` later, as new ones."""
-    daemon = f"daemon-{node}"
-    world.processes[daemon].kill()
+    daemon = world.processes[f"daemon-{node}"]
+    daemon.kill()
     for name, container in world.containers.items():
         pod = world.get(PODS, name)
         if pod is None or pod["spec"]["nodeName"] != node:
             continue
         if container.state is ContainerState.RUNNING:
             edits.restart_container(world, name, seconds + container_seconds)
-    world.after(seconds, f"start {daemon}", world.processes[daemon].start)
+    world.after(seconds, f"start {daemon.name}", daemon.start)
 
 
 def lose_daemon_and_lease(world: World, node: str, seconds: float) -> None:
     """The daemon is dead for `seconds`; its Lease is deleted in the middle."""
     faults.kill(world, f"daemon-{node}", seconds)
-    world.after(seconds / 2, f"delete the Lease of {node}", lambda: edits.delete_lease(world, node))
+    delete = partial(edits.delete_lease, world, node)
+    world.after(seconds / 2, f"delete the Lease of {node}", delete)
 
 
 def crowd(world: World, name: str) -> None:
     """Many clients write labels of a pod."""
+    if world.get(PODS, name) is None:
+        return
     for number in range(MANY_MANAGERS):
-        path = PODS.path(NAMESPACE, name) + f"?fieldManager=tool-{number}"
-        if world.get(PODS, name) is not None:
-            change = {"metadata": {"labels": {f"tool-{number}": str(world.loop.time())}}}
-            world.request("PATCH", path, change, PatchType.MERGE)
-
-
-HANG = math.inf
+        path = f"{PODS.path(NAMESPACE, name)}?fieldManager=tool-{number}"
+        labels = {f"tool-{number}": str(world.loop.time())}
+        world.request("PATCH", path, {"metadata": {"labels": labels}}, PatchType.MERGE)

@@ -5,6 +5,7 @@ import gc
 import math
 import os
 from collections.abc import Iterator
+from itertools import chain
 from time import monotonic
 
 import pytest
@@ -40,7 +41,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         size = 10**9
         seeds = range(seeds[0], seeds[0] + size * (os.cpu_count() or 1))
     parts = [seeds[at : at + size] for at in range(0, len(seeds), size)]
-    metafunc.parametrize("seeds", parts, ids=[f"{part[0]}-{part[-1]}" for part in parts])
+    names = [f"{part[0]}-{part[-1]}" for part in parts]
+    metafunc.parametrize("seeds", parts, ids=names)
 
 
 @pytest.fixture
@@ -51,9 +53,12 @@ def ends_at() -> float:
 
 def _seeds(text: str) -> range:
     if text.startswith("="):
-        return range(int(text[1:]), int(text[1:]) + 1)
-    first, _, last = text.rpartition("-")
-    return range(int(first or 0), int(last) + 1 if first else int(last))
+        seed = int(text[1:])
+        return range(seed, seed + 1)
+    first, dash, last = text.rpartition("-")
+    if not dash:
+        return range(int(last))
+    return range(int(first), int(last) + 1)
 
 
 @pytest.fixture(autouse=True)
@@ -66,13 +71,10 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    figures = [
-        value
-        for found in terminalreporter.stats.values()
-        for report in found
-        for name, value in getattr(report, "user_properties", ())
-        if name == "simulated" and getattr(report, "when", "") == "call"
-    ]
+    figures = []
+    for report in chain(*terminalreporter.stats.values()):
+        if getattr(report, "when", "") == "call":
+            figures += [value for name, value in report.user_properties if name == "simulated"]
     if figures:
-        seeds, steps, seconds = (sum(column) for column in zip(*figures, strict=True))
+        seeds, steps, seconds = map(sum, zip(*figures, strict=True))
         print_line(f"{seeds} seeds: {steps} steps, {seconds / 3600:.1f} hours of virtual time")

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from simulation.acto import BASE, Property, edited
-from simulation.edits import populate
+from simulation.edits import create_marker, populate
 from simulation.looks import differences, looks
 from simulation.loop import SimulatedLoop
-from simulation.runner import STEP_SECONDS, Failed, from_scratch, simulated
-from simulation.world import World
+from simulation.runner import STEP_SECONDS, Failed, expect_none, from_scratch, simulated
+from simulation.world import NAMESPACE, World
 from support.wire import Json
 
 from kruise_probe.api.resources import MARKERS
@@ -54,27 +54,23 @@ class Experiment:
 
     def put(self, spec: Json, *, valid: bool = True) -> None:
         """Send the marker with this spec."""
-        if self._accepts(spec) is not valid:
-            raise Failed(VALIDATION, [f"{'refused' if valid else 'accepted'}: {spec}"])
-
-    def _accepts(self, spec: Json) -> bool:
         world = self.world
         stored = world.get(MARKERS, "base")
-        method, path = ("PUT", "/base") if stored else ("POST", "")
-        new = {
-            "apiVersion": MARKERS.api_version,
-            "kind": MARKERS.kind,
-            "metadata": {"name": "base"},
-        }
-        body = {**(stored or new), "spec": spec}
-        return world.request(method, MARKERS.path("default") + path, body) is not None
+        if stored is None:
+            answer = create_marker(world, "base", spec)
+        else:
+            path = MARKERS.path(NAMESPACE, "base")
+            answer = world.request("PUT", path, {**stored, "spec": spec})
+        if (answer is not None) is not valid:
+            outcome = "refused" if valid else "accepted"
+            raise Failed(VALIDATION, [f"{outcome}: {spec}"])
 
     def expect_new_cluster(self) -> None:
         self._expect_new_cluster(self._at_rest())
 
     def expect_state_before(self) -> None:
         found = self._at_rest()
-        _expect_none(RECOVERY, differences(found, self.before))
+        expect_none(RECOVERY, differences(found, self.before))
         self._expect_new_cluster(found)
 
     def _at_rest(self) -> Json:
@@ -91,33 +87,20 @@ class Experiment:
         if any("exclusive" in probe for probe in spec["probes"]):
             found = _of_any_holder(found)
             expected = _of_any_holder(expected)
-        _expect_none(DIFFERENTIAL, differences(found, expected))
+        expect_none(DIFFERENTIAL, differences(found, expected))
 
 
 def _of_any_holder(found: Json) -> Json:
     """The pods by their looks instead of their names: which of them takes a role first is chance."""
-    pods = []
-    shown = {}
-    for name, look in found.items():
-        if name.startswith("pod "):
-            pods.append(look)
-        else:
-            shown[name] = look
-    pods.sort(key=str)
-    for place, look in enumerate(pods):
-        shown[f"pod {place}"] = look
-    return shown
+    pods = sorted((look for name, look in found.items() if name.startswith("pod ")), key=str)
+    others = {name: look for name, look in found.items() if not name.startswith("pod ")}
+    return others | {f"pod {place}": look for place, look in enumerate(pods)}
 
 
 @contextmanager
 def experimenting(seed: int) -> Iterator[Experiment]:
     with simulated(seed) as loop:
         yield Experiment(loop)
-
-
-def _expect_none(oracle: str, problems: list[str]) -> None:
-    if problems:
-        raise Failed(oracle, problems)
 
 
 def change_and_revert(change: Property) -> None:
@@ -138,7 +121,7 @@ def kill_a_daemon() -> None:
         daemon = experiment.world.processes["daemon-node-1"]
         daemon.kill()
         experiment.loop.run_until_complete(asyncio.sleep(STALE_SECONDS))
-        _expect_none(STALENESS, _wrong_staleness(looks(experiment.world), experiment.before))
+        expect_none(STALENESS, _wrong_staleness(looks(experiment.world), experiment.before))
         experiment.loop.call_soon(daemon.start)
         experiment.expect_state_before()
 
@@ -147,12 +130,13 @@ def _wrong_staleness(found: Json, before: Json) -> list[str]:
     """The policy for Unknown is applied to the pod of the dead daemon, and to no other."""
     problems = []
     for name, expected, mark in (
-        ("web-0", ("Unknown", "ProbeDaemonStale"), "z"),
-        ("web-1", ("True", ""), "x"),
+        ("pod web-0", ("Unknown", "ProbeDaemonStale"), "z"),
+        ("pod web-1", ("True", ""), "x"),
     ):
-        status, reason, _ = found[f"pod {name}"]["conditions"]["c/one"]
+        pod = found[name]
+        status, reason, _ = pod["conditions"]["c/one"]
         if (status, reason) != expected:
-            problems.append(f"pod {name}: is {(status, reason)}, should be {expected}")
-        if found[f"pod {name}"]["labels"] != before[f"pod {name}"]["labels"] | {"l1": mark}:
-            problems.append(f"pod {name}: other labels")
+            problems.append(f"{name}: is {(status, reason)}, should be {expected}")
+        if pod["labels"] != before[name]["labels"] | {"l1": mark}:
+            problems.append(f"{name}: other labels")
     return problems

@@ -1,5 +1,7 @@
 """Faults of a simulated cluster. A fault that has a duration ends by itself."""
 
+from functools import partial
+
 from simulation.network import QUIET, Chances
 from simulation.world import World
 from support.api_server import expire_store
@@ -10,25 +12,29 @@ from kruise_probe.daemon.cri.runtime import RuntimeUnavailable
 def kill(world: World, process: str, down_seconds: float) -> None:
     """SIGKILL, and another start."""
     world.processes[process].kill()
-    world.after(down_seconds, f"start {process}", world.processes[process].start)
+    _start_after(world, process, down_seconds)
 
 
 def terminate(world: World, process: str, down_seconds: float) -> None:
     """SIGTERM, and another start."""
     world.processes[process].terminate()
-    world.after(down_seconds, f"start {process}", world.processes[process].start)
+    _start_after(world, process, down_seconds)
+
+
+def _start_after(world: World, process: str, seconds: float) -> None:
+    world.after(seconds, f"start {process}", world.processes[process].start)
 
 
 def stop(world: World, process: str, seconds: float) -> None:
     """SIGSTOP, and SIGCONT."""
     world.loop.pause(process)
-    world.begin_fault(f"stop {process}", seconds, lambda: world.loop.resume(process))
+    world.begin_fault(f"stop {process}", seconds, partial(world.loop.resume, process))
 
 
 def sever(world: World, process: str, seconds: float, watches_only: bool) -> None:
     """Delay all requests and watch events of a process, or its watch events only."""
     connection = world.processes[process].connection
-    if connection is not None and not connection.dead:
+    if connection and not connection.dead:
         connection.sever(watches_only=watches_only)
         world.begin_fault(f"sever {process}", seconds, connection.heal)
 
@@ -36,18 +42,17 @@ def sever(world: World, process: str, seconds: float, watches_only: bool) -> Non
 def cut_streams(world: World, process: str) -> None:
     """Break the watches of a process."""
     connection = world.processes[process].connection
-    if connection is not None:
+    if connection:
         connection.cut_streams()
 
 
 def disturb(world: World, process: str, seconds: float, chances: tuple[float, ...]) -> None:
     """Lose, repeat, delay and refuse single requests."""
     connection = world.processes[process].connection
-    if connection is not None:
+    if connection:
         connection.chances = Chances(*chances)
-        world.begin_fault(
-            f"disturb {process}", seconds, lambda: setattr(connection, "chances", QUIET)
-        )
+        end = partial(setattr, connection, "chances", QUIET)
+        world.begin_fault(f"disturb {process}", seconds, end)
 
 
 def lag(world: World, server: int, seconds: float) -> None:
@@ -68,11 +73,10 @@ def skew(world: World, process: str, seconds: float) -> None:
 
 def lose_runtime(world: World, node: str, seconds: float) -> None:
     """Make the container runtime of a node unavailable."""
-    runtime = world.runtimes[node]
-    failure = RuntimeUnavailable("simulated")
+    failures = world.runtimes[node].failures
     calls = ("Version", "ListContainers", "ContainerStatus", "PodSandboxStatus", "ExecSync")
-    runtime.failures.update(dict.fromkeys(calls, failure))
-    world.begin_fault(f"runtime {node}", seconds, runtime.failures.clear)
+    failures.update(dict.fromkeys(calls, RuntimeUnavailable("simulated")))
+    world.begin_fault(f"runtime {node}", seconds, failures.clear)
 
 
 def expire(world: World) -> None:

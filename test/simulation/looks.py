@@ -1,6 +1,7 @@
 """What users see of a world, in a form in which two worlds can be compared."""
 
-from datetime import datetime
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -17,65 +18,71 @@ OURS = "c/"
 """Prefix of the condition types of the markers."""
 
 
-def looks(world: World) -> dict[str, Any]:
+def looks(world: World) -> Json:
     """Everything but times, uids and versions."""
     pods = world.objects(PODS)
     names = {pod["metadata"]["uid"]: f"uid of {name}" for name, pod in pods.items()}
-    return {
-        **{f"pod {name}": _pod(pod) for name, pod in pods.items()},
-        **{
-            f"nodepodprobe {name}": _plan(plan, names, world)
-            for name, plan in world.objects(NODE_POD_PROBES).items()
-        },
-        **{f"marker {name}": _marker(marker) for name, marker in world.objects(MARKERS).items()},
-        "leases": _leases(world),
-    }
+    shown: Json = {"leases": _leases(world)}
+    for name, pod in pods.items():
+        shown[f"pod {name}"] = _pod(pod)
+    for name, plan in world.objects(NODE_POD_PROBES).items():
+        shown[f"nodepodprobe {name}"] = _plan(plan, names, world)
+    for name, marker in world.objects(MARKERS).items():
+        shown[f"marker {name}"] = _marker(marker)
+    return shown
 
 
 def _leases(world: World) -> list[str]:
     """Without those of daemons that have no entries: after its Node was deleted, such a one has none."""
-    idle = set()
+    leases = set(world.objects(LEASES))
     for name, plan in world.objects(NODE_POD_PROBES).items():
-        if not (plan.get("spec") or {}).get("podProbes"):
-            idle.add(daemon_lease_name(name))
-    return sorted(set(world.objects(LEASES)) - idle)
+        if not _entries(plan):
+            leases.discard(daemon_lease_name(name))
+    return sorted(leases)
+
+
+def _entries(plan: Json) -> list[Json]:
+    return (plan.get("spec") or {}).get("podProbes") or []
+
+
+def statuses(plan: Json) -> list[Json]:
+    """The results of each pod of a NodePodProbe."""
+    return (plan.get("status") or {}).get("podProbeStatuses") or []
+
+
+def states(plan: Json) -> Iterator[tuple[str, Json]]:
+    """All results of a NodePodProbe, with the uids of their pods."""
+    for pod in statuses(plan):
+        for state in pod.get("probeStates") or ():
+            yield pod["uid"], state
 
 
 def _pod(pod: Json) -> Json:
     meta = pod["metadata"]
     owned = PODS.decode(msgspec.json.encode(pod)).owned
+    fields = ("labels", "annotations", "conditions")
     return {
         "labels": meta["labels"],
         "annotations": meta.get("annotations") or {},
         "conditions": _conditions(pod["status"]["conditions"]),
-        "owned": {
-            field: sorted(names_of(owned, field))
-            for field in ("labels", "annotations", "conditions")
-        },
+        "owned": {field: sorted(names_of(owned, field)) for field in fields},
     }
 
 
 def _plan(plan: Json, names: dict[str, str], world: World) -> Json:
-    owners = plan["metadata"].get("ownerReferences") or ()
     nodes = {node["metadata"]["uid"]: name for name, node in world.objects(NODES).items()}
-    entries = (plan.get("spec") or {}).get("podProbes") or ()
-    results = (plan.get("status") or {}).get("podProbeStatuses") or ()
+    owners = plan["metadata"].get("ownerReferences") or ()
+    entries = [{**entry, "uid": names.get(entry["uid"], "unknown")} for entry in _entries(plan)]
+    status: Json = {}
+    for pod in statuses(plan):
+        shown: Json = {"uid": names.get(pod["uid"], "unknown")}
+        for state in pod.get("probeStates") or ():
+            shown[state["name"]] = (state["state"], state.get("message", ""))
+        status[pod["name"]] = shown
     return {
         "owners": [nodes.get(owner["uid"], "unknown") for owner in owners],
-        "spec": sorted(
-            ({**entry, "uid": names.get(entry["uid"], "unknown")} for entry in entries),
-            key=lambda entry: str(entry["name"]),
-        ),
-        "status": {
-            pod["name"]: {
-                "uid": names.get(pod["uid"], "unknown"),
-                **{
-                    state["name"]: (state["state"], state.get("message", ""))
-                    for state in pod.get("probeStates") or ()
-                },
-            }
-            for pod in results
-        },
+        "spec": sorted(entries, key=lambda entry: str(entry["name"])),
+        "status": status,
     }
 
 
@@ -91,79 +98,64 @@ def _marker(marker: Json) -> Json:
 
 def _marker_conditions(conditions: list[Json] | None) -> Json:
     """Without what depends on what happened before: Ready, and what others changed in the last ten minutes."""
-    found = _conditions(conditions)
+    found = _conditions(conditions or [])
     found.pop("Ready", None)
-    status, reason, _ = found.get("Conflict", ("", "", ""))
-    if status and reason.startswith("ChangedBy"):
+    _, reason, _ = found.get("Conflict", ("", "", ""))
+    if reason.startswith("ChangedBy"):
         none = conflict(())
         found["Conflict"] = (none.status, none.reason, none.message)
     return found
 
 
-def _conditions(conditions: list[Json] | None) -> Json:
-    return {
-        condition["type"]: (
-            condition["status"],
-            condition.get("reason", ""),
-            condition.get("message", ""),
-        )
-        for condition in conditions or ()
-    }
+def _conditions(conditions: list[Json]) -> Json:
+    """Status, reason and message by type."""
+    found = {}
+    for condition in conditions:
+        reason = condition.get("reason", "")
+        message = condition.get("message", "")
+        found[condition["type"]] = (condition["status"], reason, message)
+    return found
 
 
 def differences(actual: Any, expected: Any, path: str = "") -> list[str]:
     """One line for each value that differs."""
-    if isinstance(actual, dict) and isinstance(expected, dict):
-        return [
-            line
-            for key in sorted(actual.keys() | expected.keys())
-            for line in differences(
-                actual.get(key, "absent"), expected.get(key, "absent"), f"{path}/{key}"
-            )
-        ]
-    return [] if actual == expected else [f"{path}: is {actual!r}, should be {expected!r}"]
+    if actual == expected:
+        return []
+    if not isinstance(actual, dict) or not isinstance(expected, dict):
+        return [f"{path}: is {actual!r}, should be {expected!r}"]
+    lines = []
+    for key in sorted(actual.keys() | expected.keys()):
+        value = actual.get(key, "absent")
+        wanted = expected.get(key, "absent")
+        lines += differences(value, wanted, f"{path}/{key}")
+    return lines
 
 
 def wrong_times(world: World) -> list[str]:
     """Conditions whose times are not those of their result, or are in an impossible order."""
     problems = []
-    results = {
-        (pod["uid"], state["name"]): state
-        for plan in world.objects(NODE_POD_PROBES).values()
-        for pod in (plan.get("status") or {}).get("podProbeStatuses") or ()
-        for state in pod.get("probeStates") or ()
-    }
-    wanted = _condition_owners(world)
+    probed = set()
+    for uid, state in chain(*map(states, world.objects(NODE_POD_PROBES).values())):
+        if parse_time(state.get("lastProbeTime")):
+            probed.add((uid, state["name"]))
+    owners = list(chain(*map(condition_owners, world.objects(MARKERS).values())))
     for name, pod in world.objects(PODS).items():
+        uid = pod["metadata"]["uid"]
         for condition in pod["status"]["conditions"]:
-            if (
-                not condition["type"].startswith(OURS)
-                or condition.get("reason") == REASON_PROBE_REMOVED
-            ):
+            kind = condition["type"]
+            if not kind.startswith(OURS) or condition.get("reason") == REASON_PROBE_REMOVED:
                 continue
-            probed = _time(condition.get("lastProbeTime"))
-            moved = _time(condition.get("lastTransitionTime"))
-            where = f"pod {name}: condition {condition['type']}"
-            if moved is None or probed is None:
-                problems.append(f"{where} has no times")
-                continue
-            supporting = (
-                results.get((pod["metadata"]["uid"], key), {})
-                for key in wanted.get(condition["type"], ())
-            )
-            if not any(_time(state.get("lastProbeTime")) for state in supporting):
-                problems.append(f"{where} has no result")
+            times = [condition.get("lastProbeTime"), condition.get("lastTransitionTime")]
+            if not all(map(parse_time, times)):
+                problems.append(f"pod {name}: condition {kind} has no times")
+            elif not any((uid, probe) in probed for owned, probe in owners if owned == kind):
+                problems.append(f"pod {name}: condition {kind} has no result")
     return problems
 
 
-def _condition_owners(world: World) -> dict[str, list[str]]:
-    owners: dict[str, list[str]] = {}
-    for name, marker in world.objects(MARKERS).items():
-        for probe in marker["spec"]["probes"]:
-            if "podConditionType" in probe:
-                owners.setdefault(probe["podConditionType"], []).append(f"{name}#{probe['name']}")
-    return owners
-
-
-def _time(text: str | None) -> datetime | None:
-    return parse_time(text) if text else None
+def condition_owners(marker: Json) -> Iterator[tuple[str, str]]:
+    """The types of the conditions of a marker, each with the name of its probe in a NodePodProbe."""
+    for probe in marker["spec"]["probes"]:
+        kind = probe.get("podConditionType")
+        if kind:
+            yield kind, f"{marker['metadata']['name']}#{probe['name']}"

@@ -107,7 +107,9 @@ def _choose(random: Random, choices: Any) -> Any:
     if isinstance(choices, Each):
         return tuple(_choose(random, part) for part in choices)
     chosen = random.choice(choices)
-    return round(chosen * random.random(), 3) if isinstance(choices, Seconds) else chosen
+    if isinstance(choices, Seconds):
+        return round(chosen * random.random(), 3)
+    return chosen
 
 
 def _arguments(random: Random, kind: str, name: str) -> Arguments:
@@ -119,13 +121,8 @@ def _steps(random: Random, kind: str, count: int, time: Callable[[], float]) -> 
     """So many actions of a kind, each at a `time`."""
     actions = ACTIONS[kind]
     weights = [action["weight"] for action in actions.values()]
-    steps = []
-    for name in random.choices(list(actions), weights, k=count):
-        at = time()
-        arguments = _arguments(random, kind, name)
-        step = PlanStep(at, name, arguments)
-        steps.append(step)
-    return steps
+    names = random.choices(list(actions), weights, k=count)
+    return [PlanStep(time(), name, _arguments(random, kind, name)) for name in names]
 
 
 def make_plan(seed: int) -> SimulationPlan:
@@ -136,13 +133,14 @@ def make_plan(seed: int) -> SimulationPlan:
     def at() -> float:
         return round(random.uniform(0, EDITING_SECONDS), 3)
 
-    edit_steps = _steps(random, "edits", random.randint(3, 14), at)
-    fault_steps = _steps(random, "faults", random.randint(int(steady), 6), at)
+    steps = _steps(random, "edits", random.randint(3, 14), at)
+    faults = _steps(random, "faults", random.randint(int(steady), 6), at)
     if steady:
-        fault_steps = [step._replace(at=step.at + STEADY_AT_SECONDS) for step in fault_steps]
+        faults = [fault._replace(at=fault.at + STEADY_AT_SECONDS) for fault in faults]
     arguments = _arguments(random, "edits", "put_marker")
-    first = PlanStep(round(random.uniform(0, 3), 3), "put_marker", arguments)
-    return SimulationPlan(seed, tuple(sorted([first, *edit_steps, *fault_steps])), steady)
+    first_at = round(random.uniform(0, 3), 3)
+    steps += [PlanStep(first_at, "put_marker", arguments), *faults]
+    return SimulationPlan(seed, tuple(sorted(steps)), steady)
 
 
 def make_application_plan(seed: int) -> SimulationPlan:
@@ -164,4 +162,5 @@ def make_role_plan(seed: int) -> SimulationPlan:
     def at() -> float:
         return round(random.uniform(10.0, ROLE_SECONDS), 3)
 
-    return SimulationPlan(seed, tuple(sorted(_steps(random, "roles", ROLE_STEPS, at))))
+    steps = _steps(random, "roles", ROLE_STEPS, at)
+    return SimulationPlan(seed, tuple(sorted(steps)))

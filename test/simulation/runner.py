@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 from simulation import edits
 from simulation.applications import Applications
-from simulation.looks import differences, looks, wrong_times
+from simulation.looks import differences, looks, states, wrong_times
 from simulation.loop import SimulatedLoop, capture_logs
 from simulation.plan import EDITING_SECONDS, STEADY_AT_SECONDS, PlanStep, SimulationPlan
 from simulation.processes import own_metrics
 from simulation.safety import Safety
 from simulation.truth import STEP_SECONDS as STEP_OF_TRUTH_SECONDS
 from simulation.truth import Truth
-from simulation.world import NODE_NAMES, SimulationEvent, World
+from simulation.world import NODE_NAMES, Commit, SimulationEvent, World
 from support.shrinking import shrink
 from support.wire import Json
 
 from kruise_probe.api.names import daemon_lease_name
-from kruise_probe.api.resources import MARKERS, NODES, PODS
+from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.api.times import parse_time
 
 SETTLING_SECONDS = 240.0
@@ -76,9 +76,9 @@ def simulated(seed: int) -> Iterator[SimulatedLoop]:
 
 def _finish(loop: SimulatedLoop) -> None:
     left = sorted(asyncio.all_tasks(loop), key=hash)
-    for task in left:
-        task.cancel()
     if left:
+        for task in left:
+            task.cancel()
         loop.run_until_complete(asyncio.wait(left))
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
@@ -88,7 +88,8 @@ Play = Callable[[SimulatedLoop, list[World]], None]
 """Plays a plan on a loop, and adds its world to the list. Raises: Failed."""
 
 
-def _result(plan: SimulationPlan, play: Play) -> RunResult:
+def result_of(plan: SimulationPlan, play: Play) -> RunResult:
+    """Run a plan."""
     worlds: list[World] = []
     oracle = ""
     problems: tuple[str, ...] = ()
@@ -114,7 +115,34 @@ def judge(
     watch: Callable[[World], None] = lambda world: None,
 ) -> RunResult:
     """Run a plan with all oracles. `watch` gets the world before it is populated."""
-    return _result(plan, lambda loop, worlds: _judge(loop, plan, quiet_seconds, worlds, watch))
+
+    def play(loop: SimulatedLoop, worlds: list[World]) -> None:
+        world = loop.run_until_complete(new_world(plan, worlds))
+        safety = Safety(world)
+        watch(world)
+        steady_from = loop.run_until_complete(_play(world, plan))
+        expected = from_scratch(world)
+        loop.run_until_complete(_settle(world, expected))
+        expect_none("safety", safety.problems)
+        if plan.steady:
+            expect_none("faults change nothing", history_differences(world, steady_from))
+        written = loop.run_until_complete(_writes_at_rest(world, safety, quiet_seconds))
+        expect_none("nothing is written at rest", written)
+        expect_none("safety", safety.problems)
+
+    return result_of(plan, play)
+
+
+async def new_world(plan: SimulationPlan, worlds: list[World]) -> World:
+    """The world of a plan, added to a list."""
+    world = await World(plan.seed).__aenter__()
+    worlds.append(world)
+    return world
+
+
+def expect_none(oracle: str, problems: list[str]) -> None:
+    if problems:
+        raise Failed(oracle, problems)
 
 
 BUSY_STEP_SECONDS = 0.0005
@@ -123,29 +151,28 @@ AFTER_LAST_STEP_SECONDS = 330.0
 
 def judge_truth(plan: SimulationPlan) -> RunResult:
     """Run a plan of `make_application_plan` with the truth oracle."""
-    return _result(plan, lambda loop, worlds: _judge_truth(loop, plan, worlds))
 
+    def play(loop: SimulatedLoop, worlds: list[World]) -> None:
+        loop.step_seconds = BUSY_STEP_SECONDS
+        truth = loop.run_until_complete(_play_truth(plan, worlds))
+        kinds = list(truth.problems)
+        if loop.errors:
+            kinds.append("an unhandled error")
+        expect_none(", ".join(kinds), [*truth.problems.values(), *loop.errors])
 
-def _judge_truth(loop: SimulatedLoop, plan: SimulationPlan, worlds: list[World]) -> None:
-    loop.step_seconds = BUSY_STEP_SECONDS
-    truth = loop.run_until_complete(_play_truth(plan, worlds))
-    kinds = [*truth.problems, *(["an unhandled error"] if loop.errors else [])]
-    if kinds:
-        raise Failed(", ".join(kinds), [*truth.problems.values(), *loop.errors])
+    return result_of(plan, play)
 
 
 async def _play_truth(plan: SimulationPlan, worlds: list[World]) -> Truth:
-    world = await World(plan.seed).__aenter__()
-    worlds.append(world)
+    world = await new_world(plan, worlds)
     world.applications = Applications(world)
-    world.applications.install()
     truth = Truth(world, world.applications)
     edits.populate(world)
     world.start()
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(_watch(truth))
         for step in plan.steps:
-            await _until(world, step.at)
+            await until(world, step.at)
             step.apply(world)
         await asyncio.sleep(AFTER_LAST_STEP_SECONDS)
         watching.cancel()
@@ -158,49 +185,21 @@ async def _watch(truth: Truth) -> None:
         truth.step()
 
 
-def _judge(
-    loop: SimulatedLoop,
-    plan: SimulationPlan,
-    quiet_seconds: float,
-    worlds: list[World],
-    watch: Callable[[World], None],
-) -> None:
-    async def begin() -> World:
-        return await World(plan.seed).__aenter__()
-
-    world = loop.run_until_complete(begin())
-    worlds.append(world)
-    safety = Safety(world)
-    watch(world)
-    steady_from = loop.run_until_complete(play(world, plan))
-    expected = from_scratch(world)
-    loop.run_until_complete(_settle(world, expected))
-    if safety.problems:
-        raise Failed("safety", safety.problems)
-    if plan.steady and (flaps := history_differences(world, steady_from)):
-        raise Failed("faults change nothing", flaps)
-    if written := loop.run_until_complete(_writes_at_rest(world, safety, quiet_seconds)):
-        raise Failed("nothing is written at rest", written)
-    if safety.problems:
-        raise Failed("safety", safety.problems)
-
-
 async def _writes_at_rest(world: World, safety: Safety, seconds: float) -> list[str]:
     """Requests that write while nothing changes, without Leases and refreshes of results."""
     commits = len(world.commits)
     sent = len(safety.writes)
     await asyncio.sleep(seconds)
-    written = [
-        f"{commit.at:.3f} {commit.writer} writes {commit.resource} {commit.name}"
-        for commit in world.commits[commits:]
-        if not _is_refresh(commit.old, commit.new)
-    ]
-    refreshes = len(world.commits) - commits - len(written)
+    after = world.commits[commits:]
+    written = [str(commit) for commit in after if not _is_refresh(commit)]
     requests = list(map(str, safety.writes[sent:]))
-    return written or (requests if len(requests) != refreshes else [])
+    refreshes = len(after) - len(written)
+    if written or len(requests) == refreshes:
+        return written
+    return requests
 
 
-async def play(world: World, plan: SimulationPlan) -> int:
+async def _play(world: World, plan: SimulationPlan) -> int:
     """Populate the world and run the plan to its end; then heal everything.
 
     Returns the number of commits before the first fault of a steady plan.
@@ -210,12 +209,12 @@ async def play(world: World, plan: SimulationPlan) -> int:
     steady_from = 0
     for step in plan.steps:
         if plan.steady and step.at >= STEADY_AT_SECONDS and not steady_from:
-            await _until(world, EDITING_SECONDS + 1.0)
+            await until(world, EDITING_SECONDS + 1.0)
             edits.finish_edits(world)
-            await _until(world, STEADY_AT_SECONDS)
+            await until(world, STEADY_AT_SECONDS)
             steady_from = len(world.commits)
             world.lease_gaps.begin()
-        await _until(world, step.at)
+        await until(world, step.at)
         step.apply(world)
     await asyncio.sleep(1.0)
     world.note("plan", "heal")
@@ -224,7 +223,8 @@ async def play(world: World, plan: SimulationPlan) -> int:
     return steady_from or len(world.commits)
 
 
-async def _until(world: World, at: float) -> None:
+async def until(world: World, at: float) -> None:
+    """Sleep until virtual second `at`."""
     await asyncio.sleep(max(at - world.loop.time(), 0))
 
 
@@ -238,20 +238,20 @@ def history_differences(world: World, start: int) -> list[str]:
     Sieve compares the numbers of changes of each object with those of a run without faults. Here that run is the time
     before the first fault, and its number is 0. Results of a node whose Lease had expired may be Unknown meanwhile.
     """
-    stale = {
-        node
-        for node in NODE_NAMES
-        if world.lease_gaps.longest_seconds.get(daemon_lease_name(node), STALE_AFTER_SECONDS)
-        >= STALE_AFTER_SECONDS
-    }
+    gaps = world.lease_gaps.longest_seconds
+    stale = set()
+    for node in NODE_NAMES:
+        gap = gaps.get(daemon_lease_name(node), STALE_AFTER_SECONDS)
+        if gap >= STALE_AFTER_SECONDS:
+            stale.add(node)
     found = []
     for commit in world.commits[start:]:
         if commit.resource == "pods" and commit.new and commit.new["spec"]["nodeName"] in stale:
             continue
         if commit.resource == "podprobemarkers" and stale:
             continue
-        if not _is_refresh(commit.old, commit.new):
-            found.append(f"{commit.at:.3f} {commit.writer} writes {commit.resource} {commit.name}")
+        if not _is_refresh(commit):
+            found.append(str(commit))
     return found
 
 
@@ -276,22 +276,16 @@ async def _build(desired: World, seconds: float) -> Json:
     async with World(0, managers=1) as world:
         world.outcomes = dict(desired.outcomes)
         for name in NODE_NAMES:
-            world.request("POST", NODES.path(), {"metadata": {"name": name}})
+            edits.register_node(world, name)
         for name, pod in desired.objects(PODS).items():
+            node = pod["spec"]["nodeName"]
             app = pod["metadata"]["labels"]["app"]
-            ip = pod["status"]["podIP"]
-            edits.create_pod(world, name, pod["spec"]["nodeName"], app, ip)
+            edits.create_pod(world, name, node, app, pod["status"]["podIP"])
         for name, marker in desired.objects(MARKERS).items():
-            if "deletionTimestamp" in marker["metadata"]:
-                continue
-            world.moved_clock = parse_time(marker["metadata"]["creationTimestamp"])
-            body = {
-                "apiVersion": MARKERS.api_version,
-                "kind": MARKERS.kind,
-                "metadata": {"name": name},
-                "spec": marker["spec"],
-            }
-            world.request("POST", MARKERS.path("default"), body)
+            meta = marker["metadata"]
+            if "deletionTimestamp" not in meta:
+                world.moved_clock = parse_time(meta["creationTimestamp"])
+                edits.create_marker(world, name, marker["spec"])
         world.moved_clock = None
         world.start()
         count = -1
@@ -301,19 +295,18 @@ async def _build(desired: World, seconds: float) -> Json:
         return looks(world)
 
 
-def _is_refresh(old: Json | None, new: Json | None) -> bool:
+def _is_refresh(commit: Commit) -> bool:
     """Whether a NodePodProbe was only written with newer times."""
-    if old is None or new is None or new["kind"] != "NodePodProbe" or old["spec"] != new["spec"]:
+    old = commit.old
+    new = commit.new
+    if not old or not new or new["kind"] != "NodePodProbe" or old["spec"] != new["spec"]:
         return False
+    return _results(old) == _results(new)
 
-    def content(of: Json) -> list[tuple[str, Json]]:
-        return [
-            (pod["uid"], {**state, "lastProbeTime": ""})
-            for pod in (of.get("status") or {}).get("podProbeStatuses") or ()
-            for state in pod.get("probeStates") or ()
-        ]
 
-    return content(old) == content(new)
+def _results(plan: Json) -> list[tuple[str, Json]]:
+    """Without the times of the attempts."""
+    return [(uid, {**state, "lastProbeTime": ""}) for uid, state in states(plan)]
 
 
 def shrunk(result: RunResult, judge: Callable[[SimulationPlan], RunResult] = judge) -> RunResult:
@@ -323,10 +316,10 @@ def shrunk(result: RunResult, judge: Callable[[SimulationPlan], RunResult] = jud
     def fails(steps: Sequence[PlanStep]) -> bool:
         nonlocal best
         again = judge(result.plan._replace(steps=tuple(steps)))
-        if again.oracle == result.oracle:
+        is_same = again.oracle == result.oracle
+        if is_same:
             best = again
-            return True
-        return False
+        return is_same
 
     shrink(result.plan.steps, fails)
     return best

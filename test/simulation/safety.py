@@ -1,11 +1,16 @@
 """Oracle (d): what must hold at every step, whatever fails."""
 
-from simulation.looks import OURS
+import re
+
+from simulation.looks import OURS, condition_owners, states
 from simulation.network import WRITES, Sent
 from simulation.world import DAEMONS, MANAGERS, Commit, World
 from support.wire import Json
 
 from kruise_probe.api.resources import MARKERS, PODS
+
+MARKS = re.compile("(?!app$)[la]")
+"""Labels and annotations of the markers; pods have the label `app`."""
 
 
 class Safety:
@@ -25,16 +30,15 @@ class Safety:
 
     def sent(self, sent: Sent) -> None:
         """Only the leader writes, and no request lists at resource version 0, which a server may answer with an old state."""
+        process = sent.process
         if sent.verb in ("list", "watch") and sent.version == "0":
-            self._report(f"{sent.process} reads {sent.resource} at version 0")
+            self._report(f"{process} reads {sent.resource} at version 0")
         if sent.verb not in WRITES or sent.resource == "leases":
             return
         self.writes.append(sent)
-        if sent.process not in MANAGERS:
-            return
         for manager in self._world.managers:
-            if manager.name != sent.process and manager.leads:
-                self._report(f"{sent.process} writes {sent.resource} while {manager.name} leads")
+            if process in MANAGERS and process != manager.name and manager.leads:
+                self._report(f"{process} writes {sent.resource} while {manager.name} leads")
 
     def check(self, commit: Commit) -> None:
         old = commit.old or {}
@@ -49,53 +53,45 @@ class Safety:
             self._check_manager(commit, old, new)
 
     def _note_results(self, plan: Json) -> None:
-        status = plan.get("status") or {}
-        for pod in status.get("podProbeStatuses") or ():
-            uid = pod["uid"]
-            for state in pod.get("probeStates") or ():
-                if state["state"] == "Succeeded":
-                    name = state["name"]
-                    self._succeeded.add((uid, name))
+        for uid, state in states(plan):
+            if state["state"] == "Succeeded":
+                self._succeeded.add((uid, state["name"]))
 
     def _note_conditions(self, marker: Json) -> None:
-        marker_name = marker["metadata"]["name"]
-        for probe in marker["spec"]["probes"]:
-            condition = probe.get("podConditionType")
-            if condition:
-                probe_name = probe["name"]
-                names = self._conditions.setdefault(condition, set())
-                names.add(f"{marker_name}#{probe_name}")
+        for condition, probe in condition_owners(marker):
+            self._conditions.setdefault(condition, set()).add(probe)
 
     def _check_daemon(self, commit: Commit, old: Json, new: Json) -> None:
         if commit.resource == "leases":
             return
         if commit.resource != "nodepodprobes" or not new or not old:
-            self._report(f"{commit.writer} writes {commit.resource} {commit.name}")
+            self._report_write(commit, f"{commit.resource} {commit.name}")
         elif old.get("spec") != new.get("spec"):
-            self._report(f"{commit.writer} writes the spec of {commit.name}")
+            self._report_write(commit, f"the spec of {commit.name}")
 
     def _check_manager(self, commit: Commit, old: Json, new: Json) -> None:
         if commit.resource == "nodes":
-            self._report(f"{commit.writer} writes node {commit.name}")
+            self._report_write(commit, f"node {commit.name}")
         elif commit.resource == "nodepodprobes" and old and new:
             if old.get("status") != new.get("status"):
-                self._report(f"{commit.writer} writes the status of {commit.name}")
+                self._report_write(commit, f"the status of {commit.name}")
         elif commit.resource == "podprobemarkers" and old:
             self._check_marker(commit, old, new)
         elif commit.resource == "pods":
             self._check_pod(commit, old, new)
 
+    def _report_write(self, commit: Commit, what: str) -> None:
+        self._report(f"{commit.writer} writes {what}")
+
     def _check_marker(self, commit: Commit, old: Json, new: Json) -> None:
         if new:
             if old["spec"] != new["spec"]:
-                self._report(f"{commit.writer} writes the spec of marker {commit.name}")
+                self._report_write(commit, f"the spec of marker {commit.name}")
             return
-        dropped = _condition_types(old)
-        markers = self._world.objects(MARKERS)
-        for marker in markers.values():
-            dropped -= _condition_types(marker)
-        pods = self._world.objects(PODS)
-        for name, pod in pods.items():
+        dropped = {kind for kind, _ in condition_owners(old)}
+        for marker in self._world.objects(MARKERS).values():
+            dropped -= {kind for kind, _ in condition_owners(marker)}
+        for name, pod in self._world.objects(PODS).items():
             for condition in pod["status"]["conditions"]:
                 kind = condition["type"]
                 if kind in dropped and condition.get("reason") != "ProbeRemoved":
@@ -103,15 +99,12 @@ class Safety:
 
     def _check_pod(self, commit: Commit, old: Json, new: Json) -> None:
         if not old or not new or old["spec"] != new["spec"]:
-            self._report(f"{commit.writer} writes pod {commit.name} or its spec")
+            self._report_write(commit, f"pod {commit.name} or its spec")
             return
-        before = _conditions(old)
         after = _conditions(new)
-        for kind in sorted(before.keys() | after.keys()):
-            if before.get(kind) == after.get(kind):
-                continue
+        for kind in _changed(_conditions(old), after):
             if not kind.startswith(OURS):
-                self._report(f"{commit.writer} writes condition {kind} of pod {commit.name}")
+                self._report_write(commit, f"condition {kind} of pod {commit.name}")
             elif kind in after and after[kind]["status"] == "True":
                 uid = new["metadata"]["uid"]
                 if not self._has_succeeded(uid, kind):
@@ -119,9 +112,10 @@ class Safety:
                         f"{kind} of pod {commit.name} is True, and no result was Succeeded"
                     )
         for part in ("labels", "annotations"):
-            foreign = _changed_by_others(old["metadata"], new["metadata"], part)
+            changed = _changed(old["metadata"].get(part), new["metadata"].get(part))
+            foreign = [key for key in changed if not MARKS.match(key)]
             if foreign:
-                self._report(f"{commit.writer} writes {part} {foreign} of pod {commit.name}")
+                self._report_write(commit, f"{part} {foreign} of pod {commit.name}")
 
     def _has_succeeded(self, uid: str, condition: str) -> bool:
         """Whether a probe with this condition type was ever Succeeded on the pod."""
@@ -129,29 +123,13 @@ class Safety:
         return any((uid, probe) in self._succeeded for probe in probes)
 
 
-def _condition_types(marker: Json) -> set[str]:
-    found = set()
-    for probe in marker["spec"]["probes"]:
-        condition = probe.get("podConditionType")
-        if condition:
-            found.add(condition)
-    return found
-
-
-def _conditions(pod: Json) -> dict[str, Json]:
+def _conditions(pod: Json) -> Json:
     conditions = pod["status"].get("conditions") or []
     return {condition["type"]: condition for condition in conditions}
 
 
-def _changed_by_others(old: Json, new: Json, part: str) -> list[str]:
-    """The changed labels or annotations that no marker of the simulation has: theirs begin with `l` or `a`."""
-    before = old.get(part) or {}
-    after = new.get(part) or {}
-    found = []
-    for key in sorted(before.keys() | after.keys()):
-        if before.get(key) == after.get(key):
-            continue
-        is_ours = key.startswith(("l", "a")) and key != "app"
-        if not is_ours:
-            found.append(key)
-    return found
+def _changed(before: Json | None, after: Json | None) -> list[str]:
+    """The keys whose values differ."""
+    old = before or {}
+    new = after or {}
+    return [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]

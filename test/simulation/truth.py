@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from simulation.applications import MARKER, Applications
+from simulation.applications import MARKER, Applications, Behaviour
 from simulation.world import NODE_NAMES, World
 from support.fake_runtime import FakeContainer
 from support.wire import Json
@@ -44,7 +44,8 @@ FINISHED = "PodFinished"
 PAUSED = "ProbePaused"
 KNOWN_TO_MANAGER = (FINISHED, COMPLETED)
 HANGS = "(the command hangs)"
-CLAIMS = (TRUE, FALSE, STALE, RESTARTED, NO_RUNTIME, *ENDED, COMPLETED, FINISHED, PAUSED, HANGS)
+VERDICTS = (TRUE, FALSE)
+CLAIMS = (*VERDICTS, STALE, RESTARTED, NO_RUNTIME, *ENDED, *KNOWN_TO_MANAGER, PAUSED, HANGS)
 
 
 @dataclass
@@ -104,7 +105,7 @@ class ProbeTruth:
 
 
 class ProbeCase:
-    """One probe of one pod at one moment."""
+    """One probe of one pod at one moment; `container` is the running one, if there is one."""
 
     def __init__(
         self,
@@ -113,6 +114,8 @@ class ProbeCase:
         pod: Json,
         marker: Json,
         probe: Json,
+        behaviour: Behaviour,
+        container: FakeContainer | None,
         *,
         leads: bool,
     ) -> None:
@@ -120,7 +123,7 @@ class ProbeCase:
         self.node = node
         self.probe = truth
         self.leads = leads
-        self.phase = pod["status"]["phase"]
+        self.container = container
         self.terminating = "deletionTimestamp" in pod["metadata"]
         self.keeps = probe.get("whenTerminating") != "Probe"
         self.keeps_when_stale = probe.get("whenStale") == "Keep"
@@ -134,6 +137,9 @@ class ProbeCase:
         self.timeout: float = numbers["timeoutSeconds"]
         self.threshold: int = max(numbers["failureThreshold"], numbers["successThreshold"])
         self.grace: float = max(numbers["failureThreshold"] * self.period, LEAST_GRACE_SECONDS)
+        answers = behaviour.seconds < self.timeout
+        self.verdict = TRUE if behaviour.good and answers else FALSE
+        self.hangs = not answers and probe["name"] == "exec"
 
     @property
     def after_long_break(self) -> bool:
@@ -195,12 +201,14 @@ class Truth:
         for name, node in self.nodes.items():
             self._look_at_daemon(name, node)
         marker = self._world.get(MARKERS, MARKER)
-        live = marker is not None and "deletionTimestamp" not in marker["metadata"]
-        self._without_marker += 0.0 if live else STEP_SECONDS * self.leads
-        if live and self._without_marker:
+        if marker and "deletionTimestamp" in marker["metadata"]:
+            marker = None
+        if not marker:
+            self._without_marker += STEP_SECONDS * self.leads
+        elif self._without_marker:
             self._count_missed_again()  # 11.11: from the first new entry
         for name, pod in self._world.objects(PODS).items():
-            if marker is not None and live:
+            if marker:
                 self._without_marker = 0.0
                 for probe in marker["spec"]["probes"]:
                     self._look_at_probe(name, pod, marker, probe)
@@ -212,15 +220,12 @@ class Truth:
         self.problems.setdefault(kind, f"{self._world.loop.time():.0f} s: {text}")
 
     def _look_at_managers(self) -> None:
-        working = {
-            manager.name for manager in self._world.managers if self._world.works(manager.name)
-        }
-        if working - self._managers:
+        working = [manager for manager in self._world.managers if self._world.works(manager.name)]
+        names = {manager.name for manager in working}
+        if names - self._managers:
             self._count_missed_again()  # 3.6: from the first sign that a manager sees
-        self._managers = working
-        self.leads = any(
-            manager.leads and manager.name in working for manager in self._world.managers
-        )
+        self._managers = names
+        self.leads = any(manager.leads for manager in working)
 
     def _count_missed_again(self) -> None:
         for node in self.nodes.values():
@@ -228,19 +233,20 @@ class Truth:
 
     def _look_at_daemon(self, name: str, node: NodeTruth) -> None:
         now = self._world.loop.time()
-        before, node.works = node.works, self._world.works(f"daemon-{name}")
+        daemon = self._world.processes[f"daemon-{name}"]
+        worked = node.works
+        node.works = self._world.works(daemon.name)
         away = bool(self._world.runtimes[name].failures)
         # A daemon may have started, and the runtime come back, since the last look.
-        was_away = away if before else away or node.was_away
+        was_away = away or (node.was_away and not worked)
         node.was_away = away
-        if node.works and not before:
+        if node.works and not worked:
             node.break_seconds = now - node.stopped
             node.started = now
             node.held = 0.0
-        connection = self._world.processes[f"daemon-{name}"].connection
-        ran_between = connection is not node.connection and not node.works
-        node.connection = connection
-        if ran_between or (before and not node.works):
+        ran_between = daemon.connection is not node.connection and not node.works
+        node.connection = daemon.connection
+        if ran_between or (worked and not node.works):
             node.stopped = now
         if ran_between:
             node.missed = 0.0
@@ -262,16 +268,25 @@ class Truth:
         key = pod["metadata"]["uid"], probe["name"]
         is_new = key not in self.probes
         state = self.probes.setdefault(key, ProbeTruth())
-        node = self.nodes[pod["spec"]["nodeName"]]
-        case = ProbeCase(node, state, pod, marker, probe, leads=self.leads)
-        if is_new:  # its container may have run and ended before this look
-            state.ages[self._verdict(case, name, probe["name"])] = 0.0
         container = self._world.containers.get(name)
-        running = container is not None and container.state is ContainerState.RUNNING
-        self._look_at_container(case, container, running)
+        if container and container.state is not ContainerState.RUNNING:
+            container = None
+        case = ProbeCase(
+            self.nodes[pod["spec"]["nodeName"]],
+            state,
+            pod,
+            marker,
+            probe,
+            self._applications.behaviour(name, probe["name"]),
+            container,
+            leads=self.leads,
+        )
+        if is_new:  # its container may have run and ended before this look
+            state.ages[case.verdict] = 0.0
+        self._look_at_container(case)
         self._look_at_pause(case)
         self._look_at_manager(case)
-        claims = self._true_claims(case, name, probe["name"], container, running)
+        claims = self._true_claims(case)
         counted = not any(holds(case) for holds in EXCEPTIONS.values())
         for claim in CLAIMS:
             state.ages[claim] += STEP_SECONDS * counted
@@ -279,14 +294,13 @@ class Truth:
         state.note(*claims)
         self._check(case, f"{name} {probe['name']}", pod, probe)
 
-    def _look_at_container(
-        self, case: ProbeCase, container: FakeContainer | None, running: bool
-    ) -> None:
+    def _look_at_container(self, case: ProbeCase) -> None:
         state = case.probe
         node = case.node
-        now = self._world.loop.time()
-        daemon_is_new = node.works and node.started == now
-        replaced = running and container is not None and container.id != state.seen
+        container = case.container
+        running = container is not None
+        daemon_is_new = node.works and node.started == self._world.loop.time()
+        replaced = container is not None and container.id != state.seen
         if daemon_is_new or replaced or running is not state.was_running:
             self._begin_again(case)
         if daemon_is_new and case.after_long_break and (replaced or not running):
@@ -295,7 +309,7 @@ class Truth:
             state.blocked = case.grace
         if replaced:  # the one before may have ended since the last look
             state.note(*ENDED)
-        if case.may_be_after_long_break and running and container is not None:
+        if case.may_be_after_long_break and container:
             had_no_result = self._age_of(container) < node.break_seconds + case.window
             if replaced or (daemon_is_new and had_no_result):
                 state.note(RESTARTED)
@@ -303,7 +317,7 @@ class Truth:
             state.blocked = 0.0
         elif node.works and not node.held:
             state.blocked += STEP_SECONDS
-        if running and container is not None and node.works and not node.held:
+        if container and node.works and not node.held:
             state.seen = container.id
         state.was_running = running
 
@@ -328,16 +342,13 @@ class Truth:
             if age <= case.window:
                 case.probe.ages[claim] = 0.0
 
-    def _true_claims(
-        self, case: ProbeCase, pod: str, probe: str, container: FakeContainer | None, running: bool
-    ) -> list[str]:
+    def _true_claims(self, case: ProbeCase) -> list[str]:
         claims = []
-        if running and container is not None:
-            claims.append(self._verdict(case, pod, probe))
-            answers = self._applications.behaviour(pod, probe).seconds < case.timeout
-            if not answers and probe == "exec":
+        if case.container:
+            claims.append(case.verdict)
+            if case.hangs:
                 claims.append(HANGS)
-            if self._age_of(container) <= case.delay:
+            if self._age_of(case.container) <= case.delay:
                 claims.append(RESTARTED)
         else:
             claims.extend(ENDED)
@@ -351,10 +362,6 @@ class Truth:
             claims.append(PAUSED)
         return claims
 
-    def _verdict(self, case: ProbeCase, pod: str, probe: str) -> str:
-        good, seconds = self._applications.behaviour(pod, probe)
-        return TRUE if good and seconds < case.timeout else FALSE
-
     def _age_of(self, container: FakeContainer) -> float:
         assert container.started_at is not None
         return (self._world.clock() - container.started_at).total_seconds()
@@ -367,13 +374,14 @@ class Truth:
         claim = _claim_of(condition)
         text = f"{where} says {claim} ({condition.get('message', '')[:80]})"
         age = state.ages.get(claim, math.inf)
-        if age > (case.window if claim in (TRUE, FALSE) else case.window_of_reasons):
+        window = case.window if claim in VERDICTS else case.window_of_reasons
+        if age > window:
             self._report(f"{claim} too long", f"{text}, which was true {age:g} s ago")
         if self._must_be_stale(case) and claim not in (STALE, *KNOWN_TO_MANAGER):
             self._report(f"{claim} without daemon", f"{text}, the daemon stopped long ago")
         if case.known and state.known_seconds > REACTION_SECONDS and claim != case.known:
             self._report(f"{claim} instead of {case.known}", f"{text}, which the manager knows")
-        is_new = claim not in (state.published, state.reported, TRUE, FALSE)
+        is_new = claim not in (state.published, state.reported, *VERDICTS)
         seconds = state.seconds.get(claim, math.inf)
         if is_new and case.leads and seconds > REACTION_SECONDS + case.period:
             self._report(f"{claim} without cause", f"{text}, which was true {seconds:g} s ago")
@@ -383,28 +391,27 @@ class Truth:
         self._check_label(where, pod, probe, condition)
 
     def _must_be_stale(self, case: ProbeCase) -> bool:
-        resumed = case.probe.resumed > REACTION_SECONDS
         return (
-            resumed
-            and not case.keeps_when_stale
+            case.probe.resumed > REACTION_SECONDS
             and case.node.missed > STALE_SECONDS + REACTION_SECONDS
+            and not case.keeps_when_stale
         )
 
     def _check_label(self, where: str, pod: Json, probe: Json, condition: Json) -> None:
-        policies = {policy["state"]: policy["labels"] for policy in probe["markerPolicy"]}
-        states = {"True": "Succeeded", "False": "Failed"}
-        wanted = policies.get(states.get(condition["status"], "Unknown"))
-        if wanted is None:
-            return  # 3.3: without a policy for Unknown labels stay
-        for key, value in wanted.items():
-            found = pod["metadata"]["labels"].get(key)
-            if found != value:
-                self._report("label", f"{where} is {condition['status']}, its label is {found}")
+        status = condition["status"]
+        state = {TRUE: "Succeeded", FALSE: "Failed"}.get(status, "Unknown")
+        for policy in probe["markerPolicy"]:
+            if policy["state"] != state:
+                continue  # 3.3: without a policy for Unknown labels stay
+            for key, value in policy["labels"].items():
+                found = pod["metadata"]["labels"].get(key)
+                if found != value:
+                    self._report("label", f"{where} is {status}, its label is {found}")
 
     def _look_for_marks(self, name: str, pod: Json) -> None:
-        conditions = [condition["type"] for condition in pod["status"]["conditions"]]
-        left = [condition for condition in conditions if condition.startswith("c/")]
-        left += [label for label in pod["metadata"]["labels"] if label.startswith("l-")]
+        marks = [condition["type"] for condition in pod["status"]["conditions"]]
+        marks.extend(pod["metadata"]["labels"])
+        left = [mark for mark in marks if mark.startswith(("c/", "l-"))]
         if left:
             self._report("marks of a deleted marker", f"{name} has {left}")
 
@@ -418,21 +425,19 @@ def _end_of(pod: Json) -> str:
     """Which end of the pod or of its container its status shows; empty if none."""
     if pod["status"]["phase"] in ("Succeeded", "Failed"):
         return FINISHED
-    statuses = pod["status"].get("containerStatuses", [])
-    return (
-        COMPLETED
-        if any("terminated" in container.get("state", {}) for container in statuses)
-        else ""
-    )
+    for container in pod["status"].get("containerStatuses", []):
+        if "terminated" in container.get("state", {}):
+            return COMPLETED
+    return ""
 
 
-def _condition(pod: Json, type: str) -> Json | None:
-    return next(
-        (condition for condition in pod["status"]["conditions"] if condition["type"] == type), None
-    )
+def _condition(pod: Json, kind: str) -> Json | None:
+    conditions = pod["status"]["conditions"]
+    return next((condition for condition in conditions if condition["type"] == kind), None)
 
 
 def _claim_of(condition: Json) -> str:
-    if condition["status"] != "Unknown" and condition.get("reason") != PAUSED:
+    reason = condition.get("reason")
+    if condition["status"] != "Unknown" and reason != PAUSED:
         return str(condition["status"])
-    return str(condition.get("reason") or condition.get("message", "").partition(":")[0])
+    return str(reason or condition.get("message", "").partition(":")[0])

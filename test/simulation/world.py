@@ -97,13 +97,18 @@ class Commit(NamedTuple):
     old: Json | None
     new: Json | None
 
+    def __str__(self) -> str:
+        return f"{self.at:.3f} {self.writer} writes {self.resource} {self.name}"
+
 
 @cache
 def _kinds() -> tuple[Kind, ...]:
     """As on Kruise's CRD without a webhook, a selector may be edited."""
 
     def problems(new: Json, old: Json | None) -> list[Cause]:
-        return list(marker_problems(new, None)) if old is None or old["spec"] != new["spec"] else []
+        if old and old["spec"] == new["spec"]:
+            return []
+        return list(marker_problems(new, None))
 
     validators = {"podprobemarkers.apps.kruise.io": problems}
     crds = [custom_kind(crd, validators.get(crd["metadata"]["name"])) for crd in all_crds()]
@@ -159,13 +164,16 @@ class World:
             random=Random(self.random.random()),
         )
         self.servers = ApiServers(self.registry)
-        self._objects = {
+        self._kinds = {
             resource: self.registry.kinds[f"{resource.plural}.{resource.group}".rstrip(".")]
             for resource in (PODS, NODES, MARKERS, NODE_POD_PROBES, LEASES)
         }
-        self._watched = {kind.resource for kind in self._objects.values()}
         around = Surroundings(
-            self.servers, self.random, self.clock, self.note, lambda sent: self.on_send(sent)
+            self.servers,
+            self.random,
+            self.clock,
+            self.note,
+            lambda sent: self.on_send(sent),
         )
         self.runtimes = {node: ScriptedRuntime() for node in NODE_NAMES}
         self.managers = [SimulatedManager(name, around) for name in MANAGERS[:managers]]
@@ -173,14 +181,12 @@ class World:
             SimulatedDaemon(f"daemon-{node}", node, runtime, around)
             for node, runtime in self.runtimes.items()
         ]
-        self.processes: dict[str, SimulatedProcess] = {
-            process.name: process for process in (*self.managers, *self.daemons)
-        }
+        processes: list[SimulatedProcess] = [*self.managers, *self.daemons]
+        self.processes = {process.name: process for process in processes}
         self.containers: dict[str, FakeContainer] = {}
         self.applications: Applications | None = None
         self._later: set[asyncio.Task[None]] = set()
         self._faults: dict[str, _Fault] = {}
-        self._collector: asyncio.Task[None] | None = None
         for runtime in self.runtimes.values():
             runtime.default_script = partial(self._run_command, runtime)
         self.registry.observe = self._observe
@@ -194,31 +200,36 @@ class World:
         self.log.append(SimulationEvent(self.loop.time(), process, event))
 
     def _observe(self, kind: Kind, old: Stored | None, new: Stored | None) -> None:
-        if kind.resource not in self._watched:
+        if kind not in self._kinds.values():
             return
         stored = new or old
         assert stored is not None
-        verb = "delete" if new is None else "create" if old is None else "change"
+        name = stored.key.name
         writer = self.servers.caller
         commit = Commit(
             self.loop.time(),
             writer,
             kind.plural,
-            stored.key.name,
-            kind.decode(old) if old is not None else None,
-            kind.decode(new) if new is not None else None,
+            name,
+            old=kind.decode(old) if old else None,
+            new=kind.decode(new) if new else None,
         )
         if kind.plural == "leases":
-            self.lease_gaps.note(stored.key.name, commit.at)
+            self.lease_gaps.note(name, commit.at)
         else:
-            self.note(writer, f"{verb} {kind.plural} {stored.key.name} {stored.revision}")
+            verb = "change"
+            if not old:
+                verb = "create"
+            elif not new:
+                verb = "delete"
+            self.note(writer, f"{verb} {kind.plural} {name} {stored.revision}")
             self.commits.append(commit)
         self.on_commit(commit)
 
     # Life.
 
     async def __aenter__(self) -> "World":
-        self._collector = asyncio.create_task(GarbageCollector(self.registry).run())
+        self._spawn(GarbageCollector(self.registry).run())
         for name in (NAMESPACE, SYSTEM_NAMESPACE):
             self.post("/api/v1/namespaces", {"metadata": {"name": name}})
         return self
@@ -226,9 +237,8 @@ class World:
     async def __aexit__(self, *_: object) -> None:
         for process in self.processes.values():
             process.kill()
-        for task in (*self._later, self._collector):
-            if task is not None:
-                task.cancel()
+        for task in self._later:
+            task.cancel()
 
     def start(self) -> None:
         for process in self.processes.values():
@@ -244,8 +254,9 @@ class World:
         self, method: str, target: str, body: Json | None = None, content_type: str = JSON
     ) -> Json | None:
         """The answer to a request; None for a refusal."""
-        data = None if body is None else msgspec.json.encode(body)
-        request = Request(method, target, data, content_type if body is not None else "")
+        request = Request(method, target)
+        if body is not None:
+            request = Request(method, target, msgspec.json.encode(body), content_type)
         answer = self.servers.respond(request, "world")
         if answer.status >= 400:
             self.note("world", f"refused: {method} {target}: {answer.body.decode()[:200]}")
@@ -256,20 +267,18 @@ class World:
     def post(self, target: str, body: Json) -> Json | None:
         return self.request("POST", target, body)
 
-    def merge(
-        self, resource: Resource[Any], name: str, change: Json, *, subresource: str = ""
-    ) -> Json | None:
-        namespace = "" if resource in (NODES, NODE_POD_PROBES) else NAMESPACE
-        path = resource.path(namespace, name, subresource)
-        return self.request("PATCH", path, change, PatchType.MERGE)
+    def merge(self, resource: Resource[Any], name: str, change: Json) -> None:
+        self.request("PATCH", resource.path(NAMESPACE, name), change, PatchType.MERGE)
+
+    def merge_status(self, pod: str, status: Json) -> None:
+        path = PODS.path(NAMESPACE, pod, "status")
+        self.request("PATCH", path, {"status": status}, PatchType.MERGE)
 
     def objects(self, resource: Resource[Any]) -> dict[str, Json]:
         """All objects of a kind, by name."""
-        kind = self._objects[resource]
-        return {
-            stored.key.name: kind.decode(stored)
-            for stored in self.registry.collection(kind).ordered()
-        }
+        kind = self._kinds[resource]
+        objects = self.registry.collection(kind).ordered()
+        return {stored.key.name: kind.decode(stored) for stored in objects}
 
     def get(self, resource: Resource[Any], name: str) -> Json | None:
         return self.objects(resource).get(name)
@@ -280,11 +289,13 @@ class World:
         """End the fault by `undo`, after `seconds` or at `heal`. Faults of one name that overlap end with the last."""
         ends_at = self.loop.time() + seconds
         before = self._faults.get(name)
-        self._faults[name] = _Fault(max(ends_at, before.ends_at) if before else ends_at, undo)
+        if before:
+            ends_at = max(ends_at, before.ends_at)
+        self._faults[name] = _Fault(ends_at, undo)
 
         def end() -> None:
             fault = self._faults.get(name)
-            if fault is not None and fault.ends_at <= self.loop.time():
+            if fault and fault.ends_at <= self.loop.time():
                 del self._faults[name]
                 fault.undo()
 
@@ -310,8 +321,7 @@ class World:
         for fault in self._faults.values():
             fault.undo()
         self._faults.clear()
-        for process in self.processes.values():
-            process.start()
+        self.start()
 
     # Commands of probes.
 
