@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulation import faults
-from simulation.plan import PLANS, PlanStep, SimulationPlan, steps_of
+from simulation.plan import PLANS, SimulationPlan, steps_of
 from simulation.world import DAEMONS, MANAGERS, Commit, World
 
 HISTORY = steps_of(PLANS["history"])
@@ -35,41 +35,47 @@ class KillAfterWrite:
 
         def on_commit(commit: Commit) -> None:
             judge_commit(commit)
-            if commit.writer in self._processes and commit.resource != "leases":
-                self._left -= 1
-                if self._left == 0:
-                    self.killed = commit.writer
-                    world.note("plan", f"kill {commit.writer} after this write")
-                    faults.kill(world, commit.writer, 1.0)
+            if commit.writer not in self._processes or commit.resource == "leases":
+                return
+            self._left -= 1
+            if self._left == 0:
+                self.killed = commit.writer
+                world.note("plan", f"kill {commit.writer} after this write")
+                faults.kill(world, commit.writer, 1.0)
 
         world.on_commit = on_commit
 
 
 def unobserved(
-    edits: list[list[Any]], processes: tuple[str, ...], *, lists: bool
+    edits: list[list[Any]],
+    processes: tuple[str, ...],
+    *,
+    lists: bool,
 ) -> SimulationPlan:
     """`processes` see nothing between the two edits. With `lists`, they have to list again afterwards."""
-    first = FIRST_AT_SECONDS
-    last = SECOND_AT_SECONDS
-    steps = [HISTORY[0], *steps_of([[first, *edits[0]], [last, *edits[1]]])]
-    for process in processes:
-        steps.append(PlanStep(first - 0.5, "sever", (process, last - first + 3.0, True)))
-        if lists:
-            steps.append(PlanStep(last + 2.0, "cut_streams", (process,)))
+    first, second = edits
+    missed_from = FIRST_AT_SECONDS - 0.5
+    missed_seconds = SECOND_AT_SECONDS - FIRST_AT_SECONDS + 3.0
+    rows: list[list[Any]] = [
+        [FIRST_AT_SECONDS, *first],
+        [SECOND_AT_SECONDS, *second],
+        *([missed_from, "sever", process, missed_seconds, True] for process in processes),
+    ]
     if lists:
-        steps.append(PlanStep(last + 1.0, "expire", ()))
-    return SimulationPlan(0, tuple(sorted(steps)))
+        rows.append([SECOND_AT_SECONDS + 1.0, "expire"])
+        rows += [[SECOND_AT_SECONDS + 2.0, "cut_streams", process] for process in processes]
+    return SimulationPlan(0, tuple(sorted([HISTORY[0], *steps_of(rows)])))
 
 
 def stale() -> Iterator[tuple[str, SimulationPlan]]:
     """Restarts against the frozen server 1 at every second of the history, with and without a leader on server 0."""
     for process in (*MANAGERS, *DAEMONS):
         for at in (10.0, 21.0, 29.0):
-            steps = (
-                *HISTORY,
-                PlanStep(0.5, "connect", (process, 1)),
-                PlanStep(0.6, "kill", (process, 0.0)),
-                PlanStep(at, "lag", (1, 20.0)),
-                PlanStep(at + 4.0, "kill", (process, 0.5)),
-            )
-            yield f"{process} at {at:g} s", SimulationPlan(0, tuple(sorted(steps)))
+            rows = [
+                [0.5, "connect", process, 1],
+                [0.6, "kill", process, 0.0],
+                [at, "lag", 1, 20.0],
+                [at + 4.0, "kill", process, 0.5],
+            ]
+            steps = sorted([*HISTORY, *steps_of(rows)])
+            yield f"{process} at {at:g} s", SimulationPlan(0, tuple(steps))

@@ -10,12 +10,9 @@ from simulation.world import World
 def ends(*faults: tuple[str, float], heal: bool = False) -> list[tuple[str, float]]:
     """The names of faults that begin at each second, and when they end; `heal` after the last one has begun."""
 
-    async def run() -> list[tuple[str, float]]:
-        ended: list[tuple[str, float]] = []
+    ended: list[tuple[str, float]] = []
 
-        def end(name: str) -> None:
-            ended.append((name, asyncio.get_running_loop().time()))
-
+    async def run() -> None:
         async with World(0) as world:
             for name, seconds in faults:
                 world.begin_fault(name, seconds, partial(end, name))
@@ -23,10 +20,14 @@ def ends(*faults: tuple[str, float], heal: bool = False) -> list[tuple[str, floa
             if heal:
                 world.heal()
             await asyncio.sleep(10.0)
-        return ended
 
     with simulated(0) as loop:
-        return loop.run_until_complete(run())
+
+        def end(name: str) -> None:
+            ended.append((name, loop.time()))
+
+        loop.run_until_complete(run())
+    return ended
 
 
 def test_faults_of_one_name_end_together_with_the_last_one() -> None:

@@ -1,10 +1,10 @@
 """At most one pod carries a role, whatever fails; and each oracle notices a product that breaks the promise."""
 
 import gc
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from simulation.broken import Break, replace, returning
 from simulation.plan import make_role_plan
 from simulation.roles import NO_HOLDER, RESTARTED, TWO_HOLDERS, judge_roles
 from support.cases import cases
@@ -17,12 +17,6 @@ from kruise_probe.controllers.marking import PodResults
 from kruise_probe.controllers.role_fence import RoleFence
 from kruise_probe.controllers.role_groups import RoleGroups
 from kruise_probe.controllers.roles import Member, Role, Standing
-
-Break = Callable[[pytest.MonkeyPatch], None]
-
-
-def replace(owner: Any, name: str, value: Any) -> Break:
-    return lambda monkeypatch: monkeypatch.setattr(owner, name, value)
 
 
 def clear_without_response(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,10 +45,12 @@ def decide_by_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     member = RoleGroups._member
 
     def timed(self: RoleGroups, pod: Pod, claim: Claim, results: PodResults) -> Member:
-        state = results.states.get(claim.name)
-        moved_at = parse_time(state.last_transition_time) if state is not None else None
         found = member(self, pod, claim, results)
-        return found._replace(order=int(moved_at.timestamp()) if moved_at else 0)
+        state = results.states.get(claim.name)
+        moved_at = parse_time(state.last_transition_time) if state else None
+        if not moved_at:
+            return found._replace(order=0)
+        return found._replace(order=int(moved_at.timestamp()))
 
     monkeypatch.setattr(RoleGroups, "_member", timed)
 
@@ -70,19 +66,27 @@ def forget_at_restart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BROKEN = {
-    "set before clear": (TWO_HOLDERS, replace(role_groups, "carried", lambda *_: [])),
+    "set before clear": (
+        TWO_HOLDERS,
+        replace(role_groups, "carried", returning([])),
+    ),
     "clear without response": (TWO_HOLDERS, clear_without_response),
     "decide by one pod": (TWO_HOLDERS, decide_by_one_pod),
     "decide by wall clock": (NO_HOLDER, decide_by_wall_clock),
     "forget at restart": (RESTARTED, forget_at_restart),
-    "no wait for a lost response": (TWO_HOLDERS, replace(RoleFence, "is_unsettled", lambda *_: False)),
-}  # fmt: skip
+    "no wait for a lost response": (
+        TWO_HOLDERS,
+        replace(RoleFence, "is_unsettled", returning(False)),
+    ),
+}
 """The oracle that fails, and how the product is broken."""
 
 
 @cases("oracle break_it", **BROKEN)
 def test_the_oracle_notices_a_broken_product(
-    oracle: str, break_it: Break, monkeypatch: pytest.MonkeyPatch
+    oracle: str,
+    break_it: Break,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     break_it(monkeypatch)
     for seed in range(40):

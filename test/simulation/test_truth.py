@@ -1,6 +1,7 @@
 """What is published is true in lives of applications in which it was not, and the oracle sees what is false."""
 
 import pytest
+from simulation.broken import Break, replace, returning
 from simulation.plan import PLANS, SimulationPlan, steps_of
 from simulation.runner import judge_truth
 from support.cases import cases
@@ -23,37 +24,30 @@ def test_what_was_false_once_is_true(name: str) -> None:
     assert not problems(name)
 
 
-def returns_nothing(*_: object) -> None:
-    return None
+NEVER_UNKNOWN = replace(marking, "why_unknown", returning(None))
 
 
 @cases(
-    "known owner name value problem",
-    completed=("a-completed-container", marking, "why_unknown", returns_nothing, "instead of"),
-    finished=("a-finished-pod", marking, "why_unknown", returns_nothing, "instead of"),
-    silent=("a-silent-daemon", marking, "why_unknown", returns_nothing, "without daemon"),
+    "known break_it problem",
+    completed=("a-completed-container", NEVER_UNKNOWN, "instead of"),
+    finished=("a-finished-pod", NEVER_UNKNOWN, "instead of"),
+    silent=("a-silent-daemon", NEVER_UNKNOWN, "without daemon"),
     kept=(
         "a-silent-daemon",
-        CompiledProbe,
-        "keeps_when_stale",
-        False,
+        replace(CompiledProbe, "keeps_when_stale", False),
         "ProbeDaemonStale without cause",
     ),
     paused=(
         "a-pause-while-a-container-completes",
-        marking,
-        "_mark_paused",
-        returns_nothing,
+        replace(marking, "_mark_paused", returning(None)),
         "instead of ProbePaused",
     ),
 )
 def test_the_oracle_sees_what_is_false(
     known: str,
-    owner: object,
-    name: str,
-    value: object,
+    break_it: Break,
     problem: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(owner, name, value)
+    break_it(monkeypatch)
     assert problem in problems(known)
