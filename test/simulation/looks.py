@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-import msgspec
 from simulation.world import World
-from support.wire import Json
+from support.wire import Json, decoded
 
 from kruise_probe.api.names import REASON_PROBE_REMOVED, daemon_lease_name
 from kruise_probe.api.pods import names_of
@@ -59,7 +58,7 @@ def states(plan: Json) -> Iterator[tuple[str, Json]]:
 
 def _pod(pod: Json) -> Json:
     meta = pod["metadata"]
-    owned = PODS.decode(msgspec.json.encode(pod)).owned
+    owned = decoded(PODS, pod).owned
     fields = ("labels", "annotations", "conditions")
     return {
         "labels": meta["labels"],

@@ -37,7 +37,7 @@ class Faults:
 
     def count(self, *, code: int) -> int:
         """Return the number of requests with this response code."""
-        return sum(number for (_, status), number in self.requests.items() if status == code)
+        return sum(count for (_, status), count in self.requests.items() if status == code)
 
     @property
     def middleware(self) -> Middleware:
@@ -91,11 +91,7 @@ class ApiServer(EmbeddedApiServer):
     def object(self, resource: str, name: str, namespace: str = "") -> Json | None:
         kind = self.registry.kinds[resource]
         stored = self.registry.collection(kind).objects.get(NamespacedName(namespace, name))
-        return None if stored is None else kind.decode(stored)
-
-    def expire(self) -> None:
-        """Make every resource version so far too old (410)."""
-        expire_store(self.registry.store)
+        return kind.decode(stored) if stored else None
 
 
 def expire_store(store: ObjectStore) -> None:

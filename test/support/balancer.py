@@ -45,7 +45,10 @@ class Balancer:
 
     @asynccontextmanager
     async def running(
-        self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> AsyncIterator["Balancer"]:
         """Listens on a free port by default. With `tls`, it decrypts what it passes on."""
         async with listening(self._connected, host=host, port=port, tls=tls) as port:
@@ -76,7 +79,10 @@ class Balancer:
                 writer.transport.abort()
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: asyncio.Lock
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        link: asyncio.Lock,
     ) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(CHUNK_BYTES):

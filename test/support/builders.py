@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from support.wire import Json, typed
+from support.wire import Json, decoded, typed
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER, daemon_lease_name
 from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.probe import Probe
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
+from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbeMarker
 
 CREATED = "2026-01-01T00:00:00Z"
@@ -27,18 +27,20 @@ def entry_of(probe: Probe, **criteria: Json) -> ContainerProbe:
 
 
 def owned_fields(
-    *, labels: Iterable[str] = (), annotations: Iterable[str] = (), conditions: Iterable[str] = ()
+    *,
+    labels: Iterable[str] = (),
+    annotations: Iterable[str] = (),
+    conditions: Iterable[str] = (),
 ) -> Json:
     """The managedFields entry that says that our manager wrote these."""
+    keys = [f'k:{{"type":"{condition}"}}' for condition in conditions]
     fields: Json = {
         "f:metadata": {
             "f:labels": {f"f:{key}": {} for key in labels},
             "f:annotations": {f"f:{key}": {} for key in annotations},
         },
         "f:status": {
-            "f:conditions": {
-                f'k:{{"type":"{type}"}}': {".": {}, "f:status": {}} for type in conditions
-            }
+            "f:conditions": {key: {".": {}, "f:status": {}} for key in keys},
         },
     }
     return {
@@ -49,6 +51,11 @@ def owned_fields(
         "fieldsType": "FieldsV1",
         "fieldsV1": fields,
     }
+
+
+def given(**fields: Any) -> Json:
+    """The fields that are not empty."""
+    return {name: value for name, value in fields.items() if value}
 
 
 def container_wire(
@@ -66,6 +73,27 @@ def container_wire(
     if sidecar:
         wire["restartPolicy"] = "Always"
     return wire
+
+
+def _metadata(
+    name: str,
+    namespace: str,
+    uid: str,
+    created: str,
+    annotations: Mapping[str, str] | None,
+    deleting: bool,
+) -> Json:
+    return {
+        "name": name,
+        "namespace": namespace,
+        "uid": uid or f"uid-{namespace}-{name}",
+        "resourceVersion": "1",
+        "creationTimestamp": created,
+        **given(
+            annotations=dict(annotations or {}),
+            deletionTimestamp=CREATED if deleting else "",
+        ),
+    }
 
 
 def condition_wire(type: str, status: str = "True", **more: str) -> Json:
@@ -92,41 +120,32 @@ def pod_wire(
     deleting: bool = False,
 ) -> Json:
     """A running, initialised pod `app=web` on `node-1`, with one container `main`."""
-    metadata: Json = {
-        "name": name,
-        "namespace": namespace,
-        "uid": uid or f"uid-{namespace}-{name}",
-        "resourceVersion": "1",
-        "creationTimestamp": CREATED,
-        "labels": dict(labels) if labels is not None else {"app": "web"},
-    }
-    if annotations:
-        metadata["annotations"] = dict(annotations)
-    if owned:
-        metadata["managedFields"] = [owned]
-    if deleting:
-        metadata["deletionTimestamp"] = CREATED
-    spec: Json = {
-        "containers": list(containers) if containers is not None else [container_wire()],
-        "initContainers": list(init_containers),
-        "readinessGates": [{"conditionType": gate} for gate in readiness_gates],
-    }
-    if node:
-        spec["nodeName"] = node
-    native = [condition_wire("Initialized", "True" if initialized else "False")]
-    status: Json = {
-        "phase": phase,
-        "conditions": [*native, *conditions],
-        "containerStatuses": [{"name": container, "started": True} for container in started],
-    }
-    if ip:
-        status["podIP"] = ip
-    return typed("Pod", metadata=metadata, spec=spec, status=status)
+    native = condition_wire("Initialized", "True" if initialized else "False")
+    return typed(
+        "Pod",
+        metadata={
+            **_metadata(name, namespace, uid, CREATED, annotations, deleting),
+            "labels": {"app": "web"} if labels is None else dict(labels),
+            **given(managedFields=[owned] if owned else []),
+        },
+        spec={
+            "containers": [container_wire()] if containers is None else list(containers),
+            "initContainers": list(init_containers),
+            "readinessGates": [{"conditionType": gate} for gate in readiness_gates],
+            **given(nodeName=node),
+        },
+        status={
+            "phase": phase,
+            "conditions": [native, *conditions],
+            "containerStatuses": [{"name": container, "started": True} for container in started],
+            **given(podIP=ip),
+        },
+    )
 
 
 def pod(name: str = "web-0", **more: Any) -> Pod:
     """See `pod_wire`."""
-    return PODS.decode(msgspec.json.encode(pod_wire(name, **more)))
+    return decoded(PODS, pod_wire(name, **more))
 
 
 def policy_wire(
@@ -135,14 +154,14 @@ def policy_wire(
     annotations: Mapping[str, str] | None = None,
     from_message: Sequence[Json] = (),
 ) -> Json:
-    wire: Json = {"state": state}
-    if from_message:
-        wire["fromMessage"] = list(from_message)
-    if labels:
-        wire["labels"] = dict(labels)
-    if annotations:
-        wire["annotations"] = dict(annotations)
-    return wire
+    return {
+        "state": state,
+        **given(
+            fromMessage=list(from_message),
+            labels=dict(labels or {}),
+            annotations=dict(annotations or {}),
+        ),
+    }
 
 
 def probe_wire(
@@ -155,16 +174,12 @@ def probe_wire(
     **numbers: int,
 ) -> Json:
     """An exec probe that sets a condition."""
-    wire: Json = {
+    return {
         "name": name,
         "containerName": container,
         "probe": {**(handler or {"exec": {"command": ["true"]}}), **numbers},
+        **given(podConditionType=condition, markerPolicy=list(policies)),
     }
-    if condition:
-        wire["podConditionType"] = condition
-    if policies:
-        wire["markerPolicy"] = list(policies)
-    return wire
 
 
 def marker_wire(
@@ -182,29 +197,18 @@ def marker_wire(
     status: Json | None = None,
 ) -> Json:
     """A marker of all pods `app=web`, with one probe."""
-    metadata: Json = {
-        "name": name,
-        "namespace": namespace,
-        "uid": uid or f"uid-{namespace}-{name}",
-        "resourceVersion": "1",
-        "creationTimestamp": created,
-        "generation": generation,
-    }
-    if annotations:
-        metadata["annotations"] = dict(annotations)
-    if finalizers:
-        metadata["finalizers"] = list(finalizers)
-    if deleting:
-        metadata["deletionTimestamp"] = CREATED
-    wire: Json = {
-        "apiVersion": MARKERS.api_version,
-        "kind": MARKERS.kind,
-        "metadata": metadata,
-        "spec": {
-            "selector": selector if selector is not None else {"matchLabels": {"app": "web"}},
-            "probes": list(probes) if probes is not None else [probe_wire()],
+    wire = typed(
+        "PodProbeMarker",
+        metadata={
+            **_metadata(name, namespace, uid, created, annotations, deleting),
+            "generation": generation,
+            **given(finalizers=list(finalizers)),
         },
-    }
+        spec={
+            "selector": {"matchLabels": {"app": "web"}} if selector is None else selector,
+            "probes": [probe_wire()] if probes is None else list(probes),
+        },
+    )
     if status is not None:
         wire["status"] = status
     return wire
@@ -212,7 +216,7 @@ def marker_wire(
 
 def marker(name: str = "web", **more: Any) -> PodProbeMarker:
     """See `marker_wire`."""
-    return MARKERS.decode(msgspec.json.encode(marker_wire(name, **more)))
+    return decoded(MARKERS, marker_wire(name, **more))
 
 
 def node_wire(
@@ -238,16 +242,16 @@ def state_wire(
     moved: str = "2026-01-01T00:01:00Z",
     probe_hash: str = "",
 ) -> Json:
-    wire: Json = {"name": name, "state": state}
-    if message:
-        wire["message"] = message
-    if probe_hash:
-        wire["probeHash"] = probe_hash
-    if probed:
-        wire["lastProbeTime"] = probed
-    if moved:
-        wire["lastTransitionTime"] = moved
-    return wire
+    return {
+        "name": name,
+        "state": state,
+        **given(
+            message=message,
+            probeHash=probe_hash,
+            lastProbeTime=probed,
+            lastTransitionTime=moved,
+        ),
+    }
 
 
 def state(
@@ -257,19 +261,14 @@ def state(
     return msgspec.convert(state_wire(name, state, message, **more), ContainerProbeState)
 
 
-def states(*each: ContainerProbeState) -> dict[str, ContainerProbeState]:
-    return {state.name: state for state in each}
+def states(*states: ContainerProbeState) -> dict[str, ContainerProbeState]:
+    return {state.name: state for state in states}
 
 
 def pod_status_wire(of: Json, *states: Json) -> Json:
     """The results of one pod, given as `pod_wire`."""
-    meta = of["metadata"]
-    return {
-        "name": meta["name"],
-        "namespace": meta["namespace"],
-        "uid": meta["uid"],
-        "probeStates": list(states),
-    }
+    named = {key: of["metadata"][key] for key in ("name", "namespace", "uid")}
+    return {**named, "probeStates": list(states)}
 
 
 def npp_wire(
@@ -280,18 +279,17 @@ def npp_wire(
     owner_uid: str = "",
 ) -> Json:
     """A NodePodProbe owned by its Node."""
-    wire: Json = {
-        "apiVersion": NODE_POD_PROBES.api_version,
-        "kind": NODE_POD_PROBES.kind,
-        "metadata": {
+    wire = typed(
+        "NodePodProbe",
+        metadata={
             "name": name,
             "uid": f"uid-npp-{name}",
             "resourceVersion": "1",
             "generation": 1,
             "ownerReferences": [typed("Node", name=name, uid=owner_uid or f"uid-{name}")],
         },
-        "spec": {"podProbes": list(entries)} if entries else {},
-    }
+        spec=given(podProbes=list(entries)),
+    )
     if statuses:
         wire["status"] = {"podProbeStatuses": list(statuses)}
     return wire

@@ -7,5 +7,8 @@ import pytest
 
 def cases(names: str, /, **rows: Any) -> pytest.MarkDecorator:
     """Parametrizes a test with arguments, named as in `"given expected"`; the name of each row is its id, with `-` for `_`."""
-    ids = [name.replace("_", "-") for name in rows]
-    return pytest.mark.parametrize(",".join(names.split()), rows.values(), ids=ids)
+    return pytest.mark.parametrize(
+        ",".join(names.split()),
+        rows.values(),
+        ids=[name.replace("_", "-") for name in rows],
+    )

@@ -8,5 +8,8 @@ from kruise_probe.serving.certificates import IssuedCertificate, issue_certifica
 
 def issued(*names: str, hours: int = 1) -> IssuedCertificate:
     """A new one for these names, by default `localhost`."""
-    lifetime = timedelta(hours=hours)
-    return issue_certificate(names or ["localhost"], now=utc_now(), lifetime=lifetime)
+    return issue_certificate(
+        names or ["localhost"],
+        now=utc_now(),
+        lifetime=timedelta(hours=hours),
+    )

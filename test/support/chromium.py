@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -32,7 +33,7 @@ FLAGS = (
 
 def program() -> str | None:
     """The first of NAMES in PATH."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class BrowserTab:
@@ -46,8 +47,11 @@ class BrowserTab:
     async def open(self, url: str, width: int, height: int = 900) -> None:
         await self.call(
             "Emulation.setDeviceMetricsOverride",
-            width=width, height=height, deviceScaleFactor=1, mobile=False,
-        )  # fmt: skip
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         self.problems = []
         await self.call("Page.navigate", url=url)
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -57,7 +61,10 @@ class BrowserTab:
     async def evaluate(self, script: str) -> Any:
         """Run JavaScript, wait for its promise, and return its value."""
         answer = await self.call(
-            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+            "Runtime.evaluate",
+            expression=script,
+            awaitPromise=True,
+            returnByValue=True,
         )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
@@ -100,9 +107,14 @@ async def browser() -> AsyncIterator[BrowserTab]:
     assert chromium is not None, f"none of {NAMES} is in PATH"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = await asyncio.create_subprocess_exec(
-            chromium, *FLAGS, f"--user-data-dir={profile}", "about:blank",
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            chromium,
+            *FLAGS,
+            f"--user-data-dir={profile}",
+            "about:blank",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 port = await _port_of(process)
@@ -131,9 +143,10 @@ async def _page_of(session: aiohttp.ClientSession, port: int) -> str:
 
 async def _port_of(process: asyncio.subprocess.Process) -> int:
     assert process.stderr is not None
-    said = []
+    said = ""
     async for line in process.stderr:
-        said.append(line.decode(errors="replace"))
-        if "DevTools listening on" in said[-1]:
-            return int(said[-1].split("//127.0.0.1:")[1].split("/")[0])
-    raise AssertionError("Chromium ended:\n" + "".join(said))
+        said += line.decode(errors="replace")
+        found = re.search(r"DevTools listening on .*//127\.0\.0\.1:(\d+)", said)
+        if found:
+            return int(found[1])
+    raise AssertionError(f"Chromium ended:\n{said}")

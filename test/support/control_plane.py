@@ -13,7 +13,7 @@ import aiohttp
 from support.hollow import Daemons, Hollow, HollowCluster
 from support.patience import PATIENCE_SECONDS
 from support.programs import SECRETS, InPod
-from support.target import Target
+from support.target import GROUP, Target
 from support.wire import Json
 
 from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, KubeError, NotFound
@@ -117,21 +117,17 @@ async def in_pod(plane: ControlPlane, api: Target, folder: Path) -> InPod:
     """The files of a service account with the role cluster-admin. Needs root."""
     accounts = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts"
     await _if_new(api, accounts, {"metadata": {"name": ACCOUNT}})
-    await _if_new(
-        api,
-        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-        {
-            "metadata": {"name": ACCOUNT},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "cluster-admin",
-            },
-            "subjects": [
-                {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM_NAMESPACE}
-            ],
+    subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM_NAMESPACE}
+    binding = {
+        "metadata": {"name": ACCOUNT},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "cluster-admin",
         },
-    )
+        "subjects": [subject],
+    }
+    await _if_new(api, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
     wanted = {"spec": {"expirationSeconds": 14_400}}
     token = await api.create(f"{accounts}/{ACCOUNT}/token", wanted)
     authority = plane.folder / "pki" / "ca.crt"
@@ -158,12 +154,13 @@ async def set_up(
     """The CRDs (ours by default) and an empty namespace."""
     async with RestClient(config=plane.config(), field_manager="soak", user_agent="soak") as client:
         api = Target(client)
-        for crd in all_crds() if crds is None else crds:
-            names = crd["spec"]["names"]
-            group = crd["spec"]["group"]
+        if crds is None:
+            crds = all_crds()
+        for crd in crds:
             await _if_new(api, CRDS, crd)
-            version = crd["spec"]["versions"][0]["name"]
-            await until_served(api, f"/apis/{group}/{version}/{names['plural']}")
+            spec = crd["spec"]
+            version = spec["versions"][0]["name"]
+            await until_served(api, f"/apis/{spec['group']}/{version}/{spec['names']['plural']}")
         for name in (SYSTEM_NAMESPACE, namespace):
             await _if_new(api, "/api/v1/namespaces", {"metadata": {"name": name}})
         await until_served(api, f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
@@ -177,36 +174,30 @@ async def staged(plane: ControlPlane, namespace: str) -> AsyncIterator[HollowClu
         yield HollowCluster(plane.config(), api, Hollow(api, namespace), Daemons(api))
 
 
-async def _if_new(api: Target, path: str, body: dict[str, object]) -> None:
-    try:
+async def _if_new(api: Target, path: str, body: Json) -> None:
+    with contextlib.suppress(AlreadyExists):
         await api.create(path, body)
-    except AlreadyExists:
-        return
 
 
 async def until_served(api: Target, path: str) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            try:
+            with contextlib.suppress(KubeError):
                 await api.get(path)
                 return
-            except KubeError:
-                await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)
 
 
 async def _clean(api: Target, namespace: str) -> None:
-    markers = f"/apis/apps.kruise.io/v1alpha1/namespaces/{namespace}/podprobemarkers"
+    markers = f"{GROUP}/namespaces/{namespace}/podprobemarkers"
     for marker in (await api.get(markers))["items"]:
         path = f"{markers}/{marker['metadata']['name']}"
         await api.merge(path, {"metadata": {"finalizers": None}})
         with contextlib.suppress(NotFound):  # it was being deleted
             await api.delete(path)
-    for path in (
-        f"/api/v1/namespaces/{namespace}/pods",
-        "/api/v1/nodes",
-        "/apis/apps.kruise.io/v1alpha1/nodepodprobes",
-    ):
-        await _clear(api, path)
+    await _clear(api, f"/api/v1/namespaces/{namespace}/pods")
+    await _clear(api, "/api/v1/nodes")
+    await _clear(api, f"{GROUP}/nodepodprobes")
 
 
 async def _clear(api: Target, path: str) -> None:

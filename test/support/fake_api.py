@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from support.builders import CREATED
 from support.fake_source import FakeSource
-from support.wire import Json
+from support.wire import Json, decoded
 
 from kruise_probe.api.core import EVENTS
 from kruise_probe.api.errors import AlreadyExists, Conflict, Invalid, NotFound
@@ -34,7 +34,7 @@ T = TypeVar("T", bound=KubeObject)
 
 LATENCY_SECONDS = 0.002
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
-_OF_THE_CREATOR = {
+_FIELDS_OF_CREATOR = {
     "manager": "creator",
     "operation": "Update",
     "apiVersion": "v1",
@@ -62,8 +62,8 @@ def refusing(
     """What `FakeApi.before` does if the server refuses these writes; "" is any kind or name, None any subresource."""
 
     def refuse(write: Write) -> None:
-        same = kind in ("", write.kind) and name in ("", write.key.name)
-        if same and subresource in (None, write.subresource):
+        is_object = kind in ("", write.kind) and name in ("", write.key.name)
+        if is_object and subresource in (None, write.subresource):
             raise error
 
     return refuse
@@ -78,8 +78,12 @@ class RecordedEvent(NamedTuple):
 
 def recorded_event(wire: Json) -> RecordedEvent:
     involved = wire["involvedObject"]
-    about = f"{involved['kind']}/{involved['name']}"
-    return RecordedEvent(about, wire["type"], wire["reason"], wire["message"])
+    return RecordedEvent(
+        f"{involved['kind']}/{involved['name']}",
+        wire["type"],
+        wire["reason"],
+        wire["message"],
+    )
 
 
 class FakeApi:
@@ -121,8 +125,8 @@ class FakeApi:
 
     def count(self, kind: str = "", since: int = 0) -> Counter[str]:
         """Writes by kind and subresource (`Pod/status`), from the `since`-th on."""
-        names = (f"{write.kind}/{write.subresource}".rstrip("/") for write in self.writes[since:])
-        return Counter(name for name in names if not kind or name.partition("/")[0] == kind)
+        writes = [write for write in self.writes[since:] if kind in ("", write.kind)]
+        return Counter(f"{write.kind}/{write.subresource}".rstrip("/") for write in writes)
 
     def find(self, resource: Resource[T], name: str, namespace: str = "default") -> Json | None:
         """The object as JSON, or None."""
@@ -139,7 +143,8 @@ class FakeApi:
     def put(self, resource: Resource[Any], wire: Json) -> None:
         """Creates or replaces the object, as another client."""
         meta = wire["metadata"]
-        self._store(resource, NamespacedName(meta.get("namespace", ""), meta["name"]), wire)
+        key = NamespacedName(meta.get("namespace", ""), meta["name"])
+        self._store(resource, key, wire)
 
     def publish(self, *statuses: Json, node: str = "node-1") -> None:
         """The daemon of the node publishes the results of these pods, and of no others."""
@@ -164,15 +169,9 @@ class FakeApi:
 
     def remove(self, resource: Resource[Any], name: str, namespace: str = "default") -> None:
         """Deletes the object as another client; finalizers delay this."""
-        key = _key(resource, name, namespace)
-        live = self._wire[resource.plural, key]
-        if live["metadata"].get("finalizers"):
-            self._store(
-                resource, key, merge_patch(live, {"metadata": {"deletionTimestamp": CREATED}})
-            )
-            return
-        del self._wire[resource.plural, key]
-        self.sources[resource.plural].delete(key)
+        live = self.read(resource, name, namespace)
+        deleting = merge_patch(live, {"metadata": {"deletionTimestamp": CREATED}})
+        self._store(resource, _key(resource, name, namespace), deleting)
 
     async def get(self, resource: Resource[T], key: NamespacedName) -> T:
         self.before_read(key)
@@ -180,7 +179,7 @@ class FakeApi:
         await asyncio.sleep(self.read_seconds)
         if wire is None:
             raise NotFound(f"{resource.plural} {key.name} not found")
-        return resource.decode(msgspec.json.encode(wire))
+        return decoded(resource, wire)
 
     async def list_page(
         self, resource: Resource[T], *, namespace: str = "", continue_token: str = ""
@@ -190,7 +189,7 @@ class FakeApi:
         items: list[T] = []
         for (plural, key), wire in self._wire.items():
             if plural == resource.plural and key.namespace == namespace:
-                items.append(resource.decode(msgspec.json.encode(wire)))
+                items.append(decoded(resource, wire))
         await asyncio.sleep(self.read_seconds)
         return ListPage(items, [], str(len(self.writes)), "")
 
@@ -226,14 +225,11 @@ class FakeApi:
             raise NotFound("each occurrence is an event of its own here")
         patch = msgspec.json.decode(body)
         await self._admit(Write("patch", resource.kind, key, patch, subresource))
-        live = self._wire.get((resource.plural, key))
-        if live is None:
-            raise NotFound(f"{key} not found")
-        meta = patch.get("metadata", {})
-        if meta.get("uid", live["metadata"]["uid"]) != live["metadata"]["uid"]:
+        live = self._live(resource, key)
+        named = {**live["metadata"], **patch.get("metadata", {})}
+        if named["uid"] != live["metadata"]["uid"]:
             raise Invalid(f"{key} is invalid: metadata.uid: Invalid value: field is immutable")
-        version = live["metadata"]["resourceVersion"]
-        if meta.get("resourceVersion", version) != version:
+        if named["resourceVersion"] != live["metadata"]["resourceVersion"]:
             raise Conflict(f"{key}: the object has been modified")
         if patch_type is PatchType.STRATEGIC_MERGE:
             new = patched_pod(live, patch, MANAGER_FIELD_MANAGER)
@@ -244,12 +240,16 @@ class FakeApi:
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
         await self._admit(Write("delete", resource.kind, key, {}))
-        live = self._wire.get((resource.plural, key))
-        if live is None:
-            raise NotFound(f"{key} not found")
+        live = self._live(resource, key)
         if uid and uid != live["metadata"]["uid"]:
             raise Conflict(f"{key}: Precondition failed: UID")
         self.remove(resource, key.name, key.namespace)
+
+    def _live(self, resource: Resource[Any], key: NamespacedName) -> Json:
+        live = self._wire.get((resource.plural, key))
+        if live is None:
+            raise NotFound(f"{key} not found")
+        return live
 
     async def _admit(self, write: Write) -> None:
         self.writes.append(write)
@@ -258,20 +258,20 @@ class FakeApi:
 
     def _store(self, resource: Resource[T], key: NamespacedName, wire: Json) -> T:
         wire = deepcopy(wire)
+        meta = wire["metadata"]
         live = self._wire.get((resource.plural, key))
+        source = self.sources[resource.plural]
         if resource.plural in _GENERATED:
             self.prune(wire)
-            if live is not None and _intent(live) != _intent(wire):
-                wire["metadata"]["generation"] = live["metadata"]["generation"] + 1
-        source = self.sources[resource.plural]
-        meta = wire["metadata"]
-        if meta.get("deletionTimestamp") and not meta.get("finalizers") and live is not None:
-            self._wire.pop((resource.plural, key))
+            if live and _intent(live) != _intent(wire):
+                meta["generation"] = live["metadata"]["generation"] + 1
+        if live and meta.get("deletionTimestamp") and not meta.get("finalizers"):
+            del self._wire[resource.plural, key]
             source.delete(key)
-            return resource.decode(msgspec.json.encode(wire))
-        if live is not None and _without_version(live) == _without_version(wire):
-            return resource.decode(msgspec.json.encode(live))
-        stored: T = source.put(resource.decode(msgspec.json.encode(wire)))
+            return decoded(resource, wire)
+        if live and _without_version(live) == _without_version(wire):
+            return decoded(resource, live)
+        stored: T = source.put(decoded(resource, wire))
         meta["resourceVersion"] = stored.resource_version
         self._wire[resource.plural, key] = wire
         return stored
@@ -286,13 +286,19 @@ def _intent(wire: Json) -> tuple[Any, bool]:
 
 
 def _without_version(wire: Json) -> Json:
-    meta = {key: value for key, value in wire["metadata"].items() if key != "resourceVersion"}
-    return wire | {"metadata": meta}
+    return wire | {"metadata": wire["metadata"] | {"resourceVersion": ""}}
 
 
 def patched_pod(live: Json, patch: Json, manager: str) -> Json:
     """A strategic merge patch of any part of a pod, with managedFields, by the playground's API server."""
-    live = {**live, "metadata": {"managedFields": [_OF_THE_CREATOR], **live["metadata"]}}
+    live = {**live, "metadata": {"managedFields": [_FIELDS_OF_CREATOR], **live["metadata"]}}
     new = strategic_merge_patch(live, patch, _POD.schema)
-    track(live, new, _POD.schema, ManagerIdentifier(manager, "Update", "v1", "status"), _NOW)
+    identifier = ManagerIdentifier(manager, "Update", "v1", "status")
+    track(
+        live,
+        new,
+        _POD.schema,
+        identifier,
+        _NOW,
+    )
     return new

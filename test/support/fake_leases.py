@@ -74,17 +74,21 @@ class FakeElectionClient:
 
     @asynccontextmanager
     async def watch(
-        self, *_: Any, timeout_seconds: int, **__: Any
+        self,
+        *_: Any,
+        timeout_seconds: int,
+        **__: Any,
     ) -> AsyncIterator[AsyncIterator[WatchEvent[Any]]]:
         await self._send()
-        async with self._leases.sources["leases"].watch(
-            resource_version="", timeout_seconds=timeout_seconds, send_initial_events=True
-        ) as events:
+        watching = self._leases.sources["leases"].watch(
+            resource_version="",
+            timeout_seconds=timeout_seconds,
+            send_initial_events=True,
+        )
+        async with watching as events:
             yield self._delivered(events)
 
-    async def _delivered(
-        self, events: AsyncIterator[WatchEvent[Any]]
-    ) -> AsyncIterator[WatchEvent[Any]]:
+    async def _delivered(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
         async for event in events:
             await self._receive()
             yield event

@@ -22,7 +22,6 @@ from kruise_probe.daemon.cri.runtime import (
     ContainerNotRunning,
     ContainerState,
     ContainerStatus,
-    ExecImpossible,
     ExecResult,
     ExecTimeout,
     PodSandboxStatus,
@@ -100,7 +99,14 @@ class ScriptedRuntime:
         self.sandboxes.setdefault(sandbox_id, PodSandboxStatus(ips, host_network))
         created_at = EPOCH + timedelta(seconds=number)
         container = FakeContainer(
-            f"container-{number}", name, pod_uid, attempt, state, created_at, None, sandbox_id
+            f"container-{number}",
+            name,
+            pod_uid,
+            attempt,
+            state,
+            created_at,
+            None,
+            sandbox_id,
         )
         if state is ContainerState.RUNNING:
             container.started_at = created_at + timedelta(milliseconds=1)
@@ -149,7 +155,11 @@ class ScriptedRuntime:
         return self.sandboxes[sandbox_id]
 
     async def exec_sync(
-        self, container_id: str, command: Sequence[str], *, timeout_seconds: float
+        self,
+        container_id: str,
+        command: Sequence[str],
+        *,
+        timeout_seconds: float,
     ) -> ExecResult:
         self._called("ExecSync")
         container = self._container(container_id)
@@ -159,9 +169,10 @@ class ScriptedRuntime:
         self.execs.append(call)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        script = self._scripts.get(call.command, self.default_script)
         try:
             async with asyncio.timeout(timeout_seconds):
-                return await self._scripts.get(call.command, self.default_script)(call)
+                return await script(call)
         except TimeoutError:
             raise ExecTimeout(timeout_seconds) from None
         finally:
@@ -178,12 +189,16 @@ class ScriptedRuntime:
         return self.containers[container_id]
 
 
-def succeed(stdout: bytes = b"", stderr: bytes = b"", *, after_seconds: float = 0.0) -> Script:
-    return exit_with(0, stdout, stderr, after_seconds=after_seconds)
+def succeed(stdout: bytes = b"", stderr: bytes = b"") -> Script:
+    return exit_with(0, stdout, stderr)
 
 
 def exit_with(
-    code: int, stdout: bytes = b"", stderr: bytes = b"", *, after_seconds: float = 0.0
+    code: int,
+    stdout: bytes = b"",
+    stderr: bytes = b"",
+    *,
+    after_seconds: float = 0.0,
 ) -> Script:
     async def script(_: ExecCall) -> ExecResult:
         await asyncio.sleep(after_seconds)
@@ -212,10 +227,9 @@ def refuse(failure: RuntimeFailure) -> Script:
 _CODES: dict[type[RuntimeFailure], grpc.StatusCode] = {
     RuntimeUnavailable: grpc.StatusCode.UNAVAILABLE,
     ContainerNotFound: grpc.StatusCode.NOT_FOUND,
-    ContainerNotRunning: grpc.StatusCode.UNKNOWN,
     ExecTimeout: grpc.StatusCode.DEADLINE_EXCEEDED,
-    ExecImpossible: grpc.StatusCode.UNKNOWN,
 }
+"""The others are UNKNOWN."""
 
 
 class _Servicer:
@@ -232,48 +246,62 @@ class _Servicer:
         )
 
     async def ListContainers(
-        self, request: pb.ListContainersRequest, context: Any
+        self,
+        request: pb.ListContainersRequest,
+        context: Any,
     ) -> pb.ListContainersResponse:
         containers = await self._or_abort(self._runtime.list_containers(), context)
         return pb.ListContainersResponse(containers=map(_container_message, containers))
 
     async def ContainerStatus(
-        self, request: pb.ContainerStatusRequest, context: Any
+        self,
+        request: pb.ContainerStatusRequest,
+        context: Any,
     ) -> pb.ContainerStatusResponse:
         call = self._runtime.container_status(request.container_id)
         found = await self._or_abort(call, context)
         status = pb.ContainerStatus(
-            started_at=_nanoseconds(found.started_at), exit_code=found.exit_code
+            started_at=_nanoseconds(found.started_at),
+            exit_code=found.exit_code,
         )
         return pb.ContainerStatusResponse(status=status)
 
     async def PodSandboxStatus(
-        self, request: pb.PodSandboxStatusRequest, context: Any
+        self,
+        request: pb.PodSandboxStatusRequest,
+        context: Any,
     ) -> pb.PodSandboxStatusResponse:
         call = self._runtime.sandbox_status(request.pod_sandbox_id)
-        status = await self._or_abort(call, context)
-        first, *others = status.ips or ("",)
+        found = await self._or_abort(call, context)
+        first, *others = found.ips or ("",)
         network = pb.PodSandboxNetworkStatus(
-            ip=first, additional_ips=[pb.PodIP(ip=ip) for ip in others]
+            ip=first,
+            additional_ips=[pb.PodIP(ip=ip) for ip in others],
         )
-        options = pb.NamespaceOption(network=pb.NODE if status.host_network else pb.POD)
+        options = pb.NamespaceOption(network=pb.NODE if found.host_network else pb.POD)
         linux = pb.LinuxPodSandboxStatus(namespaces=pb.Namespace(options=options))
-        return pb.PodSandboxStatusResponse(status=pb.PodSandboxStatus(network=network, linux=linux))
+        status = pb.PodSandboxStatus(network=network, linux=linux)
+        return pb.PodSandboxStatusResponse(status=status)
 
     async def ExecSync(self, request: pb.ExecSyncRequest, context: Any) -> pb.ExecSyncResponse:
         call = self._runtime.exec_sync(
-            request.container_id, tuple(request.cmd), timeout_seconds=request.timeout
+            request.container_id,
+            tuple(request.cmd),
+            timeout_seconds=request.timeout,
         )
         result = await self._or_abort(call, context)
         return pb.ExecSyncResponse(
-            stdout=result.stdout, stderr=result.stderr, exit_code=result.exit_code
+            stdout=result.stdout,
+            stderr=result.stderr,
+            exit_code=result.exit_code,
         )
 
     async def _or_abort(self, call: Awaitable[Any], context: Any) -> Any:
         try:
             return await call
         except RuntimeFailure as failure:
-            await context.abort(_CODES.get(type(failure), grpc.StatusCode.UNKNOWN), str(failure))
+            code = _CODES.get(type(failure), grpc.StatusCode.UNKNOWN)
+            await context.abort(code, str(failure))
 
 
 def _container_message(container: RuntimeContainer) -> pb.Container:

@@ -10,7 +10,7 @@ Differs: streamed lists, compaction, and watches that go silent.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -70,6 +70,10 @@ class SourceRequest(NamedTuple):
     streamed: bool = False
     continued: bool = False
 
+    @property
+    def begins_list(self) -> bool:
+        return self.streamed or (self.verb == "list" and not self.continued)
+
 
 class _Ended(NamedTuple):
     """The end of a watch: in order, or by an error."""
@@ -126,39 +130,43 @@ class FakeSource(Generic[T]):
     @property
     def lists(self) -> int:
         """Lists begun: streamed ones, and first pages."""
-        return sum(
-            request.streamed or (request.verb == "list" and not request.continued)
-            for request in self.requests
-        )
+        return sum(request.begins_list for request in self.requests)
 
     def put(self, obj: T) -> T:
         """Creates or changes an object; returns it with its new version."""
-        key = obj.key
-        event = EventType.MODIFIED if key in self.objects else EventType.ADDED
+        event = self._event_of(obj.key)
         self._version += 1
-        stored: T = stamp(obj, str(self._version))
-        self.objects[key] = stored
-        self.broken.pop(key, None)
-        self._record(WatchEvent(event, stored, str(self._version)))
+        stored: T = stamp(obj, self.resource_version)
+        self.objects[obj.key] = stored
+        self.broken.pop(obj.key, None)
+        self._record(event, stored)
         return stored
 
     def put_broken(self, key: NamespacedName) -> None:
         """Changes the object of that key to bytes that do not decode."""
-        event = EventType.MODIFIED if key in self.objects else EventType.ADDED
+        event = self._event_of(key)
         self._version += 1
-        item = Undecodable(key, str(self._version), "Expected `int`, got `str` - at `$.spec`")
+        problem = "Expected `int`, got `str` - at `$.spec`"
+        item = Undecodable(key, self.resource_version, problem)
         self.broken[key] = item
-        self._record(WatchEvent(event, None, str(self._version), undecodable=item))
+        self._record(event, None, item)
+
+    def _event_of(self, key: NamespacedName) -> EventType:
+        return EventType.MODIFIED if key in self.objects else EventType.ADDED
 
     def delete(self, key: NamespacedName) -> None:
         self._version += 1
         self.broken.pop(key, None)
-        last: T = stamp(self.objects.pop(key), str(self._version))
-        self._record(WatchEvent(EventType.DELETED, last, str(self._version)))
+        last: T = stamp(self.objects.pop(key), self.resource_version)
+        self._record(EventType.DELETED, last)
 
     def bookmark(self, *, ends_initial_events: bool = False) -> None:
         """Sends all watches a bookmark at the newest version."""
-        self._send(WatchEvent(EventType.BOOKMARK, None, str(self._version), ends_initial_events))
+        self._send(self._bookmark(ends_initial_events))
+
+    def _bookmark(self, ends_initial_events: bool = False) -> WatchEvent[T]:
+        version = self.resource_version
+        return WatchEvent(EventType.BOOKMARK, None, version, ends_initial_events)
 
     def drop_watches(self, error: Exception | None = None) -> None:
         """Ends all watches: in order, or by `error`."""
@@ -175,7 +183,8 @@ class FakeSource(Generic[T]):
         self._held = []
 
     def release(self) -> None:
-        held, self._held = self._held or [], None
+        held = self._held or []
+        self._held = None
         for event in held:
             self._send(event)
 
@@ -191,9 +200,15 @@ class FakeSource(Generic[T]):
         self._history.clear()
         self._lists.clear()
 
-    def _record(self, event: WatchEvent[T]) -> None:
-        self._history.append((self._version, event))
-        self._send(event)
+    def _record(
+        self,
+        event: EventType,
+        obj: T | None,
+        undecodable: Undecodable | None = None,
+    ) -> None:
+        change = WatchEvent(event, obj, self.resource_version, undecodable=undecodable)
+        self._history.append((self._version, change))
+        self._send(change)
 
     def _send(self, event: WatchEvent[T]) -> None:
         if self._held is not None:
@@ -203,7 +218,11 @@ class FakeSource(Generic[T]):
             watch.push(event)
 
     async def list_page(
-        self, *, limit: int, continue_token: str, resource_version: str
+        self,
+        *,
+        limit: int,
+        continue_token: str,
+        resource_version: str,
     ) -> ListPage[T]:
         self._note("list", resource_version, limit=limit, continued=bool(continue_token))
         self.on_list()
@@ -213,19 +232,26 @@ class FakeSource(Generic[T]):
                 raise Expired("the provided continue parameter is too old")
             version, items, broken = self._lists.pop(continue_token)
         else:
-            version = str(self._version)
+            version = self.resource_version
             broken = list(self.broken.values())
-            items = [obj for key, obj in self.objects.items() if key not in self.broken]
-        size = min(filter(None, (limit, self.page_size)), default=0) if limit else 0
+            items = self._decodable()
+        size = min(limit, self.page_size or limit)
         if not size or len(items) <= size:
             return ListPage(items, broken, version, "")
         token = f"{version}/{len(self.requests)}"
         self._lists[token] = (version, items[size:], [])
         return ListPage(items[:size], broken, version, token)
 
+    def _decodable(self) -> list[T]:
+        return [obj for key, obj in self.objects.items() if key not in self.broken]
+
     @asynccontextmanager
     async def watch(
-        self, *, resource_version: str, timeout_seconds: int, send_initial_events: bool
+        self,
+        *,
+        resource_version: str,
+        timeout_seconds: int,
+        send_initial_events: bool,
     ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
         self._note("watch", resource_version, streamed=send_initial_events)
         self.on_watch()
@@ -249,13 +275,12 @@ class FakeSource(Generic[T]):
         self.requests.append(SourceRequest(at, verb, resource_version, **more))
 
     def _send_initial(self, watch: _Watch[T]) -> None:
-        for key, obj in self.objects.items():
-            if key not in self.broken:
-                watch.push(WatchEvent(EventType.ADDED, obj, obj.resource_version))
+        for obj in self._decodable():
+            watch.push(WatchEvent(EventType.ADDED, obj, obj.resource_version))
         for item in self.broken.values():
             watch.push(WatchEvent(EventType.ADDED, None, item.resource_version, undecodable=item))
         if self.ends_initial_events:
-            watch.push(WatchEvent(EventType.BOOKMARK, None, str(self._version), True))
+            watch.push(self._bookmark(ends_initial_events=True))
 
     def _send_since(self, watch: _Watch[T], version: int) -> None:
         watch.silent = version > self._version  # as the real one, after a restore of etcd
@@ -286,16 +311,14 @@ class FakeSource(Generic[T]):
             watch.wake.clear()
             await self._sleep_until_event(watch, min(ends_at, heard_at + BOOKMARK_SECONDS))
             if not watch.pending and not watch.silent and time() + CLOCK_SLACK_SECONDS < ends_at:
-                watch.push(WatchEvent(EventType.BOOKMARK, None, str(self._version)))
+                watch.push(self._bookmark())
 
     async def _sleep_until_event(self, watch: _Watch[T], until: float) -> None:
         if watch.silent:
             until += READ_DEADLINE_SECONDS - BOOKMARK_SECONDS
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await watch.wake.wait()
-        except TimeoutError:
-            pass
 
 
 class RecordingHandler:

@@ -34,7 +34,8 @@ class FakeTransport(asyncio.Transport):
 
     def take(self) -> bytes:
         """Returns what was written since the last call."""
-        taken, self.written = self.written, b""
+        taken = self.written
+        self.written = b""
         return taken
 
     def drain(self) -> None:

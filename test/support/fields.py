@@ -1,8 +1,8 @@
 """The table of test/data/fields.yaml: two valid values of every field of a marker's probe, and an invalid one."""
 
+from copy import deepcopy
 from pathlib import Path
 
-import msgspec
 from support.tables import load_table
 from support.wire import Json
 
@@ -17,7 +17,8 @@ def put(target: Json, path: str, value: object) -> None:
     """Set a field; `[]` in a path is the first item of a list."""
     *parents, last = path.split(".")
     for parent in parents:
-        name = parent.removesuffix("[]")
-        found = target.setdefault(name, {} if name == parent else [{}])
-        target = found[0] if isinstance(found, list) else found
-    target[last] = msgspec.json.decode(msgspec.json.encode(value))
+        if parent.endswith("[]"):
+            target = target.setdefault(parent.removesuffix("[]"), [{}])[0]
+        else:
+            target = target.setdefault(parent, {})
+    target[last] = deepcopy(value)

@@ -15,11 +15,16 @@ CHUNK_BYTES = 16 * 1024
 
 @contextmanager
 def flooding(
-    start: bytes, flood: bytes, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+    start: bytes,
+    flood: bytes,
+    *,
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[int]:
     """The port of a server that reads once, sends `start`, and repeats `flood` until the peer closes the connection."""
     listening = socket.create_server((host, 0), backlog=256)
-    block = flood * max(CHUNK_BYTES // len(flood), 1) if flood else b""
+    repetitions = CHUNK_BYTES // max(len(flood), 1)
+    block = flood * max(repetitions, 1)
 
     def send(accepted: socket.socket) -> None:
         with contextlib.suppress(OSError), accepted:
@@ -57,6 +62,8 @@ def headers(block: bytes, *, flags: int = 4) -> bytes:
 
 
 SETTINGS = frame(4, 0, 0)
+MANY_SETTINGS = struct.pack(">HI", 3, 100) * 2700
+LONG_TRAILERS = headers(b"\x40\x01a\x7f\x81\x7f" + b"b" * 16000, flags=0)
 BEGUN = SETTINGS + headers(b"\x88\x40\x0ccontent-type\x10application/grpc")
 """Status 200 and the content type of gRPC; data and trailers may follow."""
 
@@ -64,14 +71,14 @@ GRPC_FLOODS: dict[str, tuple[bytes, bytes]] = {
     "unknown-frames": (SETTINGS, frame(0x63, 0, 1)),
     "unknown-frames-with-content": (SETTINGS, frame(0x63, 0, 0, b"x" * 100)),
     "settings": (SETTINGS, frame(4, 0, 0)),
-    "settings-with-many-values": (SETTINGS, frame(4, 0, 0, struct.pack(">HI", 3, 100) * 2700)),
+    "settings-with-many-values": (SETTINGS, frame(4, 0, 0, MANY_SETTINGS)),
     "ping": (SETTINGS, frame(6, 0, 0, b"12345678")),
     "window-update": (SETTINGS, frame(8, 0, 1, b"\0\0\0\1")),
     "priority": (SETTINGS, frame(2, 0, 1, b"\0\0\0\0\1")),
     "continuation": (SETTINGS + headers(b"", flags=0), frame(9, 0, 1)),
     "informational-responses": (SETTINGS, headers(b"\x48\x03103")),
     "informational-responses-of-many-headers": (SETTINGS, headers(b"\x48\x03103" + b"\x90" * 250)),
-    "huge-trailers": (BEGUN, headers(b"\x40\x01a\x7f\x81\x7f" + b"b" * 16000, flags=0)),
+    "huge-trailers": (BEGUN, LONG_TRAILERS),
     "rst-stream": (SETTINGS, frame(3, 0, 3, b"\0\0\0\0")),
     "goaway": (SETTINGS, frame(7, 0, 0, b"\0\0\0\1\0\0\0\0")),
     "empty-data": (BEGUN, frame(0, 0, 1)),
@@ -102,6 +109,11 @@ def tls_certificates(*certificates: bytes, declared: int = 0) -> bytes:
     renegotiation_info = bytes.fromhex("0005ff01000100")
     hello = b"\3\3" + bytes(32) + b"\0\xc0\x2b\0" + renegotiation_info
     chain = vector(b"".join(map(vector, certificates)), declared)
-    messages = b"\2" + vector(hello) + b"\x0b" + vector(chain, declared + 3 if declared else 0)
-    records = [messages[at : at + 16384] for at in range(0, len(messages), 16384)]
-    return b"".join(b"\x16\3\3" + len(record).to_bytes(2) + record for record in records)
+    declared_message = declared + 3 if declared else 0
+    messages = b"\2" + vector(hello)
+    messages += b"\x0b" + vector(chain, declared_message)
+    sent = b""
+    for at in range(0, len(messages), 16384):
+        record = messages[at : at + 16384]
+        sent += b"\x16\3\3" + len(record).to_bytes(2) + record
+    return sent

@@ -115,7 +115,11 @@ def grpc_answer(data: bytes) -> None:
     """What a pod's gRPC server sends to a health check."""
     for chunks in ([data], pieces(data)):
         call = HealthCall(
-            service="s", authority="a:1", scheme="http", user_agent="fuzz", timeout_seconds=1
+            service="s",
+            authority="a:1",
+            scheme="http",
+            user_agent="fuzz",
+            timeout_seconds=1,
         )
         call.bytes_to_send()
         for chunk in chunks:
@@ -146,20 +150,11 @@ def command_output(data: bytes) -> None:
 
 def cri_answer(data: bytes) -> None:
     """What the container runtime sends: names, labels and outputs are a pod's."""
-    for kind, convert in _CRI:
-        message = kind()
-        with suppress(DecodeError):
-            message.ParseFromString(data)
-            convert(message)
-
-
-_CRI: Final[tuple[tuple[Any, Callable[[Any], object]], ...]] = (
-    (
-        pb.ListContainersResponse,
-        lambda m: [grpc_runtime._container(container) for container in m.containers],
-    ),
-    (pb.ContainerStatusResponse, grpc_runtime._status),
-)
+    with suppress(DecodeError):
+        for container in pb.ListContainersResponse.FromString(data).containers:
+            grpc_runtime._container(container)
+    with suppress(DecodeError):
+        grpc_runtime._status(pb.ContainerStatusResponse.FromString(data))
 
 
 def http_request(data: bytes) -> None:
@@ -229,26 +224,31 @@ def message_value(data: bytes) -> None:
     pattern, _, message = (part.decode(errors="replace") for part in data.partition(b"\f"))
     with suppress(PatternError):
         source = FromMessage(pattern, None, PatternBudget().take(pattern))
-        label = value_of(Mark("labels", "a"), source, message)
-        assert label is None or not label_value_error(label)
-        annotation = value_of(Mark("annotations", "example.com/a"), source, message)
-        assert annotation is None or len(annotation.encode()) <= MAX_VALUE_BYTES
+        label = value_of(Mark("labels", "a"), source, message) or ""
+        assert not label_value_error(label)
+        annotation = value_of(Mark("annotations", "example.com/a"), source, message) or ""
+        assert len(annotation.encode()) <= MAX_VALUE_BYTES
 
 
 def extracted_value(data: bytes) -> None:
     """A metric, a path or a pattern, and an output of a pod; a form feed separates them."""
     given, _, text = data.partition(b"\f")
     word = given[1:257].decode(errors="replace") or "a"
-    kind = given[:1]
-    extract = Extract(metric=MetricSample(word, {"a": "b"} if kind == b"l" else {}))
-    if kind == b"j":
-        extract = Extract(json_path=word)
-    elif kind == b"r":
-        extract = Extract(regex=word)
-    extract = msgspec.structs.replace(extract, step=1 if kind == b"s" else None)
+    match given[:1]:
+        case b"j":
+            extract = Extract(json_path=word)
+        case b"r":
+            extract = Extract(regex=word)
+        case b"l":
+            extract = Extract(metric=MetricSample(word, {"a": "b"}))
+        case b"s":
+            extract = Extract(metric=MetricSample(word, {}), step=1)
+        case _:
+            extract = Extract(metric=MetricSample(word, {}))
     with suppress(PatternError, PatternTooCostly, NoValue):
         PatternBudget().take(extract.regex or "")
-        value = at_once(value_in(text, extract, is_cut=len(text) % 2 > 0))
+        is_cut = len(text) % 2 > 0
+        value = at_once(value_in(text, extract, is_cut=is_cut))
         assert len(text_of(value).encode()) <= 2 * MAX_EXTRACTED_BYTES
         number = number_of(value, needed_for="step")
         below = number - rounded(number, "0.5")
@@ -291,7 +291,7 @@ def linted_files(data: bytes) -> None:
 
 
 def _is_in_file(sources: list[Source], file: str, position: Position) -> None:
-    raw = next(source.raw for source in sources if source.name == file)
+    (raw,) = (source.raw for source in sources if source.name == file)
     lines = raw.decode("utf-8-sig", errors="replace").split("\n")
     assert 1 <= position.line <= len(lines), f"{file} has no line {position.line}"
     assert 1 <= position.column <= len(lines[position.line - 1]) + 1
@@ -322,12 +322,12 @@ TARGETS: Final[Mapping[str, Target]] = {
 def read_corpus(name: str) -> list[bytes]:
     """The corpus of a target; empty if it was never fuzzed."""
     file = CORPORA / name
-    return list(map(b64decode, file.read_text().split())) if file.exists() else []
+    text = file.read_text() if file.exists() else ""
+    return list(map(b64decode, text.split()))
 
 
 def write_corpus(name: str, inputs: set[bytes]) -> None:
     """Shortest first, so that a changed corpus is a small change of the file."""
-    lines = (
-        b64encode(data).decode() for data in sorted(inputs, key=lambda data: (len(data), data))
-    )
-    (CORPORA / name).write_text("".join(f"{line}\n" for line in lines))
+    by_length = sorted(sorted(inputs), key=len)
+    text = "".join(f"{b64encode(data).decode()}\n" for data in by_length)
+    (CORPORA / name).write_text(text)

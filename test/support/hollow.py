@@ -77,14 +77,11 @@ def probe(name: str = "healthy", **more: Any) -> Json:
 def marker_object(
     *probes: Json, name: str = "marker", app: str = "web", selector: Json | None = None
 ) -> Json:
-    return typed(
-        "PodProbeMarker",
-        metadata={"name": name},
-        spec={
-            "selector": selector or {"matchLabels": {"app": app}},
-            "probes": list(probes or [probe()]),
-        },
-    )
+    spec = {
+        "selector": selector or {"matchLabels": {"app": app}},
+        "probes": list(probes or [probe()]),
+    }
+    return typed("PodProbeMarker", metadata={"name": name}, spec=spec)
 
 
 def node_pod_probe_object(node: str, entries: Sequence[Json] = ()) -> Json:
@@ -96,7 +93,14 @@ def spec_entry(pod: str, uid: str, probes: Sequence[Json], *, namespace: str, ip
     return {"name": pod, "namespace": namespace, "uid": uid, "IP": ip, "probes": list(probes)}
 
 
-def probe_state(name: str, state: str, message: str, *, probed_at: str, moved_at: str) -> Json:
+def probe_state(
+    name: str,
+    state: str,
+    message: str,
+    *,
+    probed_at: str,
+    moved_at: str,
+) -> Json:
     """A result in NodePodProbe.status."""
     return {
         "name": name,
@@ -120,7 +124,17 @@ def pod_object(
     container: Json = {"name": "main", "image": "none", "command": ["sleep"]}
     if padding_bytes:
         container["env"] = [{"name": "PADDING", "value": "x" * padding_bytes}]
-    conditions = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+    types = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+    container_status = {
+        "name": "main",
+        "ready": True,
+        "started": True,
+        "restartCount": 0,
+        "image": "none",
+        "imageID": "",
+        "containerID": "containerd://" + "0" * 64,
+        "state": {"running": {"startedAt": at}},
+    }
     return {
         "metadata": {"name": name, "labels": {"app": "web"} if labels is None else labels},
         "spec": {
@@ -135,20 +149,9 @@ def pod_object(
             "podIP": ip,
             "podIPs": [{"ip": ip}],
             "conditions": [
-                {"type": type, "status": "True", "lastTransitionTime": at} for type in conditions
+                {"type": type, "status": "True", "lastTransitionTime": at} for type in types
             ],
-            "containerStatuses": [
-                {
-                    "name": "main",
-                    "ready": True,
-                    "started": True,
-                    "restartCount": 0,
-                    "image": "none",
-                    "imageID": "",
-                    "containerID": "containerd://" + "0" * 64,
-                    "state": {"running": {"startedAt": at}},
-                }
-            ],
+            "containerStatuses": [container_status],
         },
     }
 
@@ -165,9 +168,13 @@ class Hollow:
 
     async def add_node(self, name: str) -> None:
         # Kruise's manager ignores nodes that are not ready.
-        status = {"conditions": [{"type": "Ready", "status": "True"}]}
-        body = {"metadata": {"name": name}, "spec": {"unschedulable": True}, "status": status}
-        await self.api.create("/api/v1/nodes", body)
+        ready = {"type": "Ready", "status": "True"}
+        node = {
+            "metadata": {"name": name},
+            "spec": {"unschedulable": True},
+            "status": {"conditions": [ready]},
+        }
+        await self.api.create("/api/v1/nodes", node)
 
     async def add_node_pod_probe(self, name: str, probes: Sequence[Json] = ()) -> None:
         """A node with a NodePodProbe that lists `probes` of one pod, uid-1; no manager runs."""
@@ -188,8 +195,8 @@ class Hollow:
         body = pod_object(pod_name(number), node=node, ip=pod_ip(number), at=at, **more)
         status = body.pop("status")
         await self.api.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
-        path = f"{pod_path(pod_name(number), self.namespace, 'status')}?fieldManager=kubelet"
-        await self.api.merge(path, {"status": status})
+        path = pod_path(pod_name(number), self.namespace, "status")
+        await self.api.merge(f"{path}?fieldManager=kubelet", {"status": status})
 
     async def remove_pod(self, name: str) -> None:
         await self.api.delete(pod_path(name, self.namespace), grace_seconds=0)
@@ -225,24 +232,28 @@ class Daemons:
 
     def status_of(self, node_pod_probe: Json) -> Json:
         """The status that a daemon would write now for this NodePodProbe."""
-        return {
-            "podProbeStatuses": [
-                self._of(entry) for entry in node_pod_probe["spec"].get("podProbes", ())
-            ]
-        }
+        entries = node_pod_probe["spec"].get("podProbes", ())
+        return {"podProbeStatuses": [self._of(entry) for entry in entries]}
 
     def _of(self, entry: Json) -> Json:
         now = format_time(utc_now() - timedelta(seconds=self.seconds_behind))
         states = []
         for probe in entry["probes"]:
-            state, message = self.result_of(entry["name"], probe["name"])
-            key = (entry["uid"], probe["name"])
-            before = self._moved.get(key)
-            if before is None or before[0] != state:
+            name = probe["name"]
+            state, message = self.result_of(entry["name"], name)
+            key = (entry["uid"], name)
+            before, _ = self._moved.get(key, ("", ""))
+            if before != state:
                 self._moved[key] = (state, now)
-            moved_at = self._moved[key][1]
+            _, moved_at = self._moved[key]
             states.append(
-                probe_state(probe["name"], state, message, probed_at=now, moved_at=moved_at)
+                probe_state(
+                    name,
+                    state,
+                    message,
+                    probed_at=now,
+                    moved_at=moved_at,
+                )
             )
         names = {key: entry[key] for key in ("name", "namespace", "uid")}
         return {**names, "probeStates": states}
@@ -263,22 +274,21 @@ class Daemons:
 
     def behind(self) -> list[str]:
         """The nodes whose NodePodProbe does not have the current results."""
-        return [
-            plan["metadata"]["name"]
-            for plan in self._api.node_pod_probes.all()
-            if results_of({"status": self.status_of(plan)}) != results_of(plan)
-        ]
+        nodes = []
+        for plan in self._api.node_pod_probes.all():
+            current = {"status": self.status_of(plan)}
+            if results_of(current) != results_of(plan):
+                nodes.append(plan["metadata"]["name"])
+        return nodes
 
     async def write_changes(self) -> None:
         """Writes the status of each node whose results have changed."""
-        await run_concurrently(self.write(node) for node in self.behind())
+        await run_concurrently(map(self.write, self.behind()))
 
     async def follow(self) -> None:
         """Writes new results whenever a spec changes, until cancelled."""
         while True:
-            await self._api.node_pod_probes.wait(
-                "a result is new", lambda: bool(self.behind()), seconds=86_400
-            )
+            await self._api.node_pod_probes.wait("a result is new", self.behind, seconds=86_400)
             refused = len(self.refused)
             await self.write_changes()
             if len(self.refused) > refused:
@@ -294,7 +304,7 @@ class Daemons:
         nodes = [plan["metadata"]["name"] for plan in self._api.node_pod_probes.all()]
         if not nodes:
             await self._api.node_pod_probes.next_change()
-        await run_concurrently(self.write(node) for node in nodes)
+        await run_concurrently(map(self.write, nodes))
 
 
 @dataclass

@@ -24,7 +24,8 @@ class CorpusObject(NamedTuple):
 def corpus() -> dict[str, CorpusObject]:
     """All objects; every call returns new ones."""
     lines = CORPUS.read_text(encoding="utf-8").splitlines()
-    return {entry.name: entry for entry in (CorpusObject(**json.loads(line)) for line in lines)}
+    entries = [CorpusObject(**json.loads(line)) for line in lines]
+    return {entry.name: entry for entry in entries}
 
 
 def written(name: str) -> Json:

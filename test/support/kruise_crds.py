@@ -6,10 +6,20 @@ from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
 
 _ADDED_KEYS = frozenset(
     {
-        "x-kubernetes-validations", "maxLength", "minLength", "maxItems", "minItems", "maxProperties",
-        "minimum", "maximum", "pattern", "enum", "default", "description",
+        "x-kubernetes-validations",
+        "maxLength",
+        "minLength",
+        "maxItems",
+        "minItems",
+        "maxProperties",
+        "minimum",
+        "maximum",
+        "pattern",
+        "enum",
+        "default",
+        "description",
     }
-)  # fmt: skip
+)
 _ADDED_FIELDS = {
     "status": {"conditions", "succeeded", "failed", "unknown", "nodesBehind"},
     "grpc": {"mode"},
@@ -26,12 +36,18 @@ _TIME = {"type": "string", "format": "date-time"}
 def kruise_crds() -> list[Json]:
     marker = _plain(marker_crd())
     node = _plain(node_pod_probe_crd())
-    node_properties = _properties(node)
-    probe = _properties(marker)["spec"]["properties"]["probes"]["items"]["properties"]["probe"]
-    pod = node_properties["spec"]["properties"]["podProbes"]["items"]["properties"]
-    pod["probes"]["items"]["properties"]["probe"] = probe
-    node_properties["status"] = _NODE_STATUS
+    properties = _properties(node)
+    properties["status"] = _NODE_STATUS
+    probe_of_marker = _items(_properties(marker)["spec"]["properties"], "probes")
+    entry = _items(properties["spec"]["properties"], "podProbes")
+    _items(entry, "probes")["probe"] = probe_of_marker["probe"]
     return [marker, node]
+
+
+def _items(properties: Json, field: str) -> Json:
+    """The properties of the objects in a list."""
+    found: Json = properties[field]["items"]["properties"]
+    return found
 
 
 def _properties(crd: Json) -> Json:

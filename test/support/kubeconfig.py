@@ -22,14 +22,17 @@ def kubeconfig(
 
     The context has the namespace `team`, unless `context` replaces it.
     """
-    used = {"cluster": name, "user": name}
-    used |= {"namespace": "team"} if context is None else context
-    parts: dict[str, Part] = {
-        "clusters": {"cluster": cluster or {"server": "http://127.0.0.1:8001"}},
-        "users": {"user": {"token": "file-token"} if user is None else user},
-        "contexts": {"context": used},
+    cluster = cluster or {"server": "http://127.0.0.1:8001"}
+    if user is None:
+        user = {"token": "file-token"}
+    if context is None:
+        context = {"namespace": "team"}
+    used = {"cluster": name, "user": name, **context}
+    content = {
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": user}],
+        "contexts": [{"name": name, "context": used}],
+        "current-context": name if current is None else current,
     }
-    content = {kind: [{"name": name, **part}] for kind, part in parts.items()}
-    current = name if current is None else current
-    path.write_text(yaml.safe_dump({**content, "current-context": current}))
+    path.write_text(yaml.safe_dump(content))
     return str(path)

@@ -1,8 +1,13 @@
 """Objects as JSON."""
 
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
+
+from kruise_probe.api.meta import KubeObject, Resource
 
 Json = dict[str, Any]
+T = TypeVar("T", bound=KubeObject)
 
 _API_VERSIONS = {
     "Lease": "coordination.k8s.io/v1",
@@ -14,3 +19,8 @@ _API_VERSIONS = {
 def typed(kind: str, **fields: Any) -> Json:
     """An object of this kind; those that are not ours and no Leases are of `v1`."""
     return {"apiVersion": _API_VERSIONS.get(kind, "v1"), "kind": kind, **fields}
+
+
+def decoded(resource: Resource[T], wire: Json) -> T:
+    """The object as the product decodes it."""
+    return resource.decode(msgspec.json.encode(wire))
