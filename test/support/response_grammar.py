@@ -28,9 +28,8 @@ def _parts(table: Any) -> dict[str, list[Any]]:
 
 
 _TABLE = load_table(Path(__file__).parents[1] / "data" / "responses.yaml", {})
-_HTTP: dict[str, list[bytes]] = _parts(_TABLE["http"])
-_LOCATION: dict[str, list[bytes]] = _parts(_TABLE["location"])
-_GRPC: dict[str, list[Any]] = _parts(_TABLE["grpc"])
+_HTTP = _parts(_TABLE["http"] | _TABLE["location"])
+_GRPC = _parts(_TABLE["grpc"])
 
 
 class Generated(NamedTuple):
@@ -41,17 +40,28 @@ class Generated(NamedTuple):
 
 
 class _Choices:
-    def __init__(self, seed: object) -> None:
+    """Draws from the productions of a table."""
+
+    def __init__(self, seed: object, table: dict[str, list[Any]]) -> None:
         self.random = Random(f"{seed}")
+        self._table = table
+
+    def usual(self, name: str) -> Any:
+        """A text of a production, mostly the first."""
+        return self.usually(*self._table[name])
+
+    def any(self, name: str) -> Any:
+        return self.one(*self._table[name])
+
+    def some(self, name: str, most: int) -> list[Any]:
+        choices = self._table[name]
+        return [self.random.choice(choices) for _ in range(self.random.randint(0, most))]
 
     def usually(self, usual: T, *others: T) -> T:
         return usual if self.random.random() < USUAL else self.random.choice(others)
 
     def one(self, *choices: T) -> T:
         return self.random.choice(choices)
-
-    def some(self, choices: Sequence[T], most: int) -> list[T]:
-        return [self.random.choice(choices) for _ in range(self.random.randint(0, most))]
 
     def mutated(self, data: bytes) -> bytes:
         """With a byte changed, removed or inserted."""
@@ -66,57 +76,65 @@ class _Choices:
 
 
 def http_response(seed: object) -> Generated:
-    choices = _Choices(f"http {seed}")
-    usually = choices.usually
+    choices = _Choices(f"http {seed}", _HTTP)
+    usual = choices.usual
     kind = choices.one("length", "chunks", "end", "redirect", "redirect")
-    code = usually(b"302" if kind == "redirect" else b"200", *_HTTP["codes"])
-    version = usually(*_HTTP["versions"])
-    reason = usually(*_HTTP["reasons"])
-    blanks = usually(*_HTTP["blanks"])
-    end = usually(*_HTTP["line ends"])
-    status_line = usually(*_HTTP["before"]) + version + blanks + code + reason + end
-    fields = choices.some(_HTTP["headers"], choices.one(0, 0, 1, 2))
-    body = choices.one(b"ok", b"", b"a\r\nb", b"x" * 3000, b"x" * 10000, b"x" * 11000)
+    code = choices.usually(b"302" if kind == "redirect" else b"200", *_HTTP["codes"])
+    version = usual("versions")
+    reason = usual("reasons")
+    blanks = usual("blanks")
+    end = usual("line ends")
+    status_line = usual("before") + version + blanks + code + reason + end
+    fields = choices.some("headers", choices.one(0, 0, 1, 2))
+    body = choices.one(
+        b"ok",
+        b"",
+        b"a\r\nb",
+        b"x" * 3000,
+        b"x" * 10000,
+        b"x" * 11000,
+    )
     if kind == "redirect":
-        fields.append(usually(*_HTTP["location names"]) + location(choices))
+        fields.append(usual("location names") + location(choices))
     elif kind == "length":
-        length = len(body) + usually(0, 1, -1) if body else 0
+        length = len(body) + choices.usually(0, 1, -1) if body else 0
         fields.append(b"Content-Length: %d" % length)
     elif kind == "chunks":
         fields.append(b"Transfer-Encoding: chunked")
         body = _chunks(choices, body)
     choices.random.shuffle(fields)
-    head = b"".join(field + usually(*_HTTP["line ends"]) for field in fields)
-    response = status_line + head + usually(*_HTTP["line ends"], b"") + body
+    head = b"".join(field + usual("line ends") for field in fields)
+    response = status_line + head + choices.usually(*_HTTP["line ends"], b"") + body
     if kind != "redirect" and choices.one(True, False, False, False):
         response = choices.mutated(response)
     return Generated(response)
 
 
 def _chunks(choices: _Choices, body: bytes) -> bytes:
-    usually = choices.usually
-    pieces = [body[at : at + 4000] for at in range(0, len(body), 4000)]
+    usual = choices.usual
     text = b""
-    for piece in pieces:
-        digits = usually(*_HTTP["chunk lengths"])
-        extension = usually(*_HTTP["chunk extensions"])
-        text += digits % len(piece) + extension + usually(*_HTTP["line ends"])
-        text += piece + usually(*_HTTP["chunk ends"])
-    text += usually(*_HTTP["last chunks"])
-    trailer = usually(*_HTTP["trailers"])
-    text += usually(*_HTTP["line ends"]) + trailer
-    return text + usually(*_HTTP["line ends"], b"")
+    for at in range(0, len(body), 4000):
+        piece = body[at : at + 4000]
+        digits = usual("chunk lengths")
+        extension = usual("chunk extensions")
+        text += digits % len(piece) + extension + usual("line ends")
+        text += piece + usual("chunk ends")
+    text += usual("last chunks")
+    trailer = usual("trailers")
+    text += usual("line ends") + trailer
+    return text + choices.usually(*_HTTP["line ends"], b"")
 
 
 def location(choices: _Choices) -> bytes:
+    text = b""
     if choices.one(True, False):
-        text = choices.one(*_LOCATION["schemes"])
-        text += b"//" + choices.usually(*_LOCATION["hosts"])
-        text += choices.one(*_LOCATION["paths"])
+        text += choices.any("schemes") + b"//"
+        text += choices.usual("hosts")
+        text += choices.any("paths")
     else:
-        text = choices.one(*_LOCATION["relative paths"])
-    query = choices.usually(*_LOCATION["queries"])
-    return text + query + choices.usually(*_LOCATION["fragments"])
+        text += choices.any("relative paths")
+    text += choices.usual("queries")
+    return text + choices.usual("fragments")
 
 
 _HEAD = re.compile(
@@ -137,11 +155,12 @@ def is_well_formed(response: bytes) -> bool:
     framing = [(name.lower(), value) for name, value in _FRAMING.findall(head[1])]
     if framing == [(b"transfer-encoding", b"chunked")]:
         return response[:9] != b"HTTP/1.0 " and _has_valid_chunks(response[head.end() :])
-    return not framing or (
-        len(framing) == 1
-        and framing[0][0] == b"content-length"
-        and re.fullmatch(rb"[0-9]{1,18}", framing[0][1]) is not None
-    )
+    if not framing:
+        return True
+    (name, length), *others = framing
+    if others or name != b"content-length":
+        return False
+    return re.fullmatch(rb"[0-9]{1,18}", length) is not None
 
 
 def _has_valid_chunks(body: bytes) -> bool:
@@ -170,108 +189,94 @@ def _field(name: bytes, value: bytes) -> bytes:
     return b"\0" + text(name) + text(value)
 
 
-def _block(fields: Sequence[tuple[bytes, bytes]]) -> bytes:
-    return b"".join(_field(*field) for field in fields)
-
-
-_FRAMES = [frame(kind, flags, stream, payload) for kind, flags, stream, payload in _GRPC["frames"]]
+PING = frame(6, 0, 0, bytes(8))
 
 
 def grpc_response(seed: object) -> Generated:
-    choices = _Choices(f"grpc {seed}")
-    usually = choices.usually
-    values = b"".join(
-        identifier.to_bytes(2) + value.to_bytes(4)
-        for identifier, value in choices.some(_GRPC["settings"], choices.one(0, 0, 0, 2))
-    )
+    choices = _Choices(f"grpc {seed}", _GRPC)
+    values = b""
+    for identifier, value in choices.some("settings", choices.one(0, 0, 0, 2)):
+        values += identifier.to_bytes(2) + value.to_bytes(4)
     settings = frame(4, 0, 0, values)
-    greeting = usually(
+    greeting = choices.usually(
         settings,
         b"",
         frame(4, 1, 0),
-        frame(6, 0, 0, bytes(8)) + settings,
+        PING + settings,
         settings + frame(4, 0, 0),
         b"HTTP/1.1 400 Bad\r\n\r\n",
         frame(7, 0, 0, bytes(8)),
         settings[:5],
     )
     fields = [
-        (b":status", usually(*_GRPC["statuses"])),
-        (b"content-type", usually(*_GRPC["content types"])),
+        (b":status", choices.usual("statuses")),
+        (b"content-type", choices.usual("content types")),
     ]
-    fields += choices.some(_GRPC["fields"], choices.one(0, 0, 1))
-    trailers = [(b"grpc-status", usually(*_GRPC["codes"]))]
-    trailers += choices.some(_GRPC["fields"], choices.one(0, 0, 0, 1))
-    changed = choices.one(fields, trailers)
-    _deviate(choices, changed)
-    frames: list[bytes] = []
-    if usually(True, False):
-        frames += _header_frames(choices, fields, ends=False)
+    fields += choices.some("fields", choices.one(0, 0, 1))
+    trailers = [(b"grpc-status", choices.usual("codes"))]
+    trailers += choices.some("fields", choices.one(0, 0, 0, 1))
+    _deviate(choices, choices.one(fields, trailers))
+    if choices.usually(True, False):
+        frames = [_headers(choices, fields, ends=False)]
         frames += _data_frames(choices)
-        frames += _header_frames(choices, trailers, ends=usually(True, False))
+        frames.append(_headers(choices, trailers, ends=choices.usually(True, False)))
     else:
-        frames += _header_frames(choices, fields + trailers, ends=usually(True, False))
-    for other in choices.some(_FRAMES, choices.one(0, 0, 1)):
-        frames.insert(choices.random.randint(0, len(frames)), other)
+        frames = [_headers(choices, fields + trailers, ends=choices.usually(True, False))]
+    for other in choices.some("frames", choices.one(0, 0, 1)):
+        frames.insert(choices.random.randint(0, len(frames)), frame(*other))
     return Generated(b"".join(frames), greeting)
 
 
 def _deviate(choices: _Choices, fields: list[tuple[bytes, bytes]]) -> None:
     act: Callable[[], object] = choices.usually(
         lambda: None,
-        lambda: fields.reverse(),
-        lambda: fields.pop(),
+        fields.reverse,
+        fields.pop,
         lambda: fields.append(fields[0]),
         fields.clear,
     )
     act()
 
 
-def _header_frames(
-    choices: _Choices, fields: Sequence[tuple[bytes, bytes]], *, ends: bool
-) -> list[bytes]:
-    block = _block(fields)
-    flags = 1 if ends else 0
-    shape = choices.usually(
-        "whole", "split", "padded", "priority", "unfinished", "split by another", "empty"
-    )
+def _headers(
+    choices: _Choices,
+    fields: Sequence[tuple[bytes, bytes]],
+    *,
+    ends: bool,
+) -> bytes:
+    block = b"".join(_field(*field) for field in fields)
     half = len(block) // 2
-    match shape:
-        case "split":
-            return [frame(1, flags, 1, block[:half]) + frame(9, 4, 1, block[half:])]
-        case "padded":
-            return [frame(1, flags | 4 | 8, 1, b"\3" + block + bytes(3))]
-        case "priority":
-            return [frame(1, flags | 4 | 0x20, 1, b"\0\0\0\0\1" + block)]
-        case "unfinished":
-            return [frame(1, flags, 1, block)]
-        case "split by another":
-            return [
-                frame(1, flags, 1, block[:half])
-                + frame(6, 0, 0, bytes(8))
-                + frame(9, 4, 1, block[half:])
-            ]
-        case "empty":
-            return [frame(1, flags | 4, 1, b"")]
-        case _:
-            return [frame(1, flags | 4, 1, block)]
+    flags = 1 if ends else 0
+    first = frame(1, flags, 1, block[:half])
+    last = frame(9, 4, 1, block[half:])
+    shapes = {
+        "whole": frame(1, flags | 4, 1, block),
+        "split": first + last,
+        "padded": frame(1, flags | 4 | 8, 1, b"\3" + block + bytes(3)),
+        "priority": frame(1, flags | 4 | 0x20, 1, b"\0\0\0\0\1" + block),
+        "unfinished": frame(1, flags, 1, block),
+        "split by another": first + PING + last,
+        "empty": frame(1, flags | 4, 1),
+    }
+    return choices.usually(*shapes.values())
 
 
 def _data_frames(choices: _Choices) -> list[bytes]:
-    usually = choices.usually
-    message = usually(*_GRPC["messages"])
-    size = len(message) + usually(0, 1, -1) if message else 0
-    data = usually(*_GRPC["compressions"]) + size.to_bytes(4) + message
-    data = usually(data, data * 2, data[:3], data + b"\0", b"")
-    shape = choices.usually("whole", "split", "padded", "last", "none")
-    match shape:
-        case "split":
-            return [frame(0, 0, 1, data[:3]), frame(0, 0, 1, data[3:])]
-        case "padded":
-            return [frame(0, 8, 1, b"\2" + data + bytes(2))]
-        case "last":
-            return [frame(0, 1, 1, data)]
-        case "none":
-            return []
-        case _:
-            return [frame(0, 0, 1, data)]
+    message = choices.usual("messages")
+    size = len(message) + choices.usually(0, 1, -1) if message else 0
+    data = choices.usual("compressions") + size.to_bytes(4) + message
+    data = choices.usually(
+        data,
+        data * 2,
+        data[:3],
+        data + b"\0",
+        b"",
+    )
+    shapes = {
+        "whole": [frame(0, 0, 1, data)],
+        "split": [frame(0, 0, 1, data[:3]), frame(0, 0, 1, data[3:])],
+        "padded": [frame(0, 8, 1, b"\2" + data + bytes(2))],
+        "last": [frame(0, 1, 1, data)],
+        "none": [],
+    }
+    return choices.usually(*shapes.values())
