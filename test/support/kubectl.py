@@ -34,7 +34,10 @@ class Kubectl:
         self.namespace = namespace
 
     def run(
-        self, *arguments: str, stdin: str | None = None, timeout: float = 2 * PATIENCE_SECONDS
+        self,
+        *arguments: str,
+        stdin: str | None = None,
+        timeout: float = 2 * PATIENCE_SECONDS,
     ) -> str:
         done = subprocess.run(
             self._command(*arguments),
@@ -48,20 +51,21 @@ class Kubectl:
             raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
-    def apply(self, *objects: Object, timeout: float = 2 * PATIENCE_SECONDS) -> None:
-        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        self.run("apply", "-f", "-", stdin=json.dumps(listed), timeout=timeout)
+    def apply(self, *objects: Object) -> None:
+        self._run_with(objects, "apply")
 
     @contextmanager
     def applied(self, *objects: Object) -> Iterator[None]:
         """These objects, until the end of the block."""
-        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.apply(*objects)
         try:
             yield
         finally:
-            delete = ("delete", "--wait=false", "--ignore-not-found", "-f", "-")
-            self.run(*delete, stdin=json.dumps(listed))
+            self._run_with(objects, "delete", "--wait=false", "--ignore-not-found")
+
+    def _run_with(self, objects: Sequence[Object], *arguments: str) -> None:
+        listed = typed("List", items=objects)
+        self.run(*arguments, "-f", "-", stdin=json.dumps(listed))
 
     @contextmanager
     def new_namespace(self, prefix: str = "contract") -> Iterator["Kubectl"]:
@@ -108,10 +112,14 @@ class Kubectl:
     @contextmanager
     def _watching(self, command: Sequence[str], errors: IO[str]) -> Iterator["KubectlWatch"]:
         process = subprocess.Popen(
-            self._command(*command), stdout=subprocess.PIPE, stderr=errors, text=True
+            self._command(*command),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
         )
+        assert process.stdout
         watched = KubectlWatch()
-        reader = threading.Thread(target=watched.follow, args=(process,), daemon=True)
+        reader = threading.Thread(target=watched.follow, args=(process.stdout,), daemon=True)
         reader.start()
         try:
             yield watched
@@ -119,7 +127,6 @@ class Kubectl:
             process.terminate()
             process.wait(timeout=PATIENCE_SECONDS)
             reader.join(timeout=PATIENCE_SECONDS)
-            assert process.stdout
             process.stdout.close()
 
     def _command(self, *arguments: str) -> list[str]:
@@ -136,17 +143,17 @@ class KubectlWatch:
         self.versions: list[tuple[float, Object]] = []
         self._changed = threading.Condition()
 
-    def follow(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout
-        for line in process.stdout:
+    def follow(self, lines: IO[str]) -> None:
+        for line in lines:
             event = json.loads(line)
+            obj = event["object"]
+            name = obj["metadata"]["name"]
             with self._changed:
-                name = event["object"]["metadata"]["name"]
                 if event["type"] == "DELETED":
                     self.newest.pop(name, None)
                 else:
-                    self.newest[name] = event["object"]
-                self.versions.append((time.monotonic(), event["object"]))
+                    self.newest[name] = obj
+                self.versions.append((time.monotonic(), obj))
                 self._changed.notify_all()
 
     def until(
@@ -163,17 +170,17 @@ class KubectlWatch:
         """
         with self._changed:
             if not self._changed.wait_for(lambda: holds(self.newest), timeout):
-                shown = json.dumps(
-                    {name: _gist(obj) for name, obj in self.newest.items()}, indent=1
-                )
+                gist = {name: _gist(obj) for name, obj in self.newest.items()}
+                shown = json.dumps(gist, indent=1)
                 raise AssertionError(f"not within {timeout} s: {what}\n{shown}")
             return time.monotonic()
 
 
 def _gist(obj: Object) -> Object:
     metadata = obj["metadata"]
+    status = obj.get("status", {})
     return {
         "labels": metadata.get("labels"),
         "annotations": metadata.get("annotations"),
-        "status": obj.get("status", {}).get("conditions", obj.get("status")),
+        "status": status.get("conditions", status),
     }

@@ -20,7 +20,8 @@ def no_leaks() -> Iterator[None]:
     def note(unraisable: "sys.UnraisableHookArgs") -> None:
         found.append(f"{unraisable.exc_value!r} in {unraisable.object!r}")
 
-    before, sys.unraisablehook = sys.unraisablehook, note
+    before = sys.unraisablehook
+    sys.unraisablehook = note
     try:
         yield
         gc.collect()

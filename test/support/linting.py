@@ -17,10 +17,10 @@ def lint_paths(*paths: Path) -> LintReport:
 
 def lint_texts(*texts: str) -> LintReport:
     """Checks texts as the files 1.yaml, 2.yaml and so on."""
-    sources = (
+    sources = [
         Source(f"{number}.yaml", textwrap.dedent(text))
         for number, text in enumerate(texts, start=1)
-    )
+    ]
     return lint(sources)
 
 

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 
 from support import programs
 from support.background import background
-from support.hollow import CONDITION, HollowCluster, node_name, probe, run_concurrently
+from support.hollow import (
+    CONDITION,
+    HollowCluster,
+    healthy,
+    node_name,
+    probe,
+    run_concurrently,
+)
 from support.patience import PATIENCE_SECONDS
 from support.programs import Program
 from support.proxy import FaultyProxy, SeenRequest, faulty_proxy
@@ -24,9 +31,7 @@ class ProxiedManager(NamedTuple):
 
     def work(self) -> list[SeenRequest]:
         """Its writes, without those of the election."""
-        return [
-            request for request in self.proxy.log if request.writes and not request.about_leases
-        ]
+        return [request for request in self.proxy.log if request.is_work()]
 
 
 Start = Callable[[str], Awaitable[ProxiedManager]]
@@ -55,17 +60,20 @@ async def managers(
     turns = 0
 
     def result_of(pod: str, _probe: str) -> tuple[str, str]:
-        if int(pod.rpartition("-")[2]) % nodes >= TALKING_NODES:
-            return "Succeeded", "fine"
-        return ("Succeeded" if turns % 2 else "Failed"), f"turn {turns}"
+        number = int(pod.removeprefix("pod-"))
+        if number % nodes >= TALKING_NODES:
+            return healthy(pod, _probe)
+        state = "Succeeded" if turns % 2 else "Failed"
+        return state, f"turn {turns}"
 
     async def flip() -> None:
         nonlocal turns
         async with background(ground.daemons.follow()):
             await all_marked(ground, seconds=600)
+        talking = [node_name(number) for number in range(TALKING_NODES)]
         while True:
             turns += 1
-            await run_concurrently(map(ground.daemons.write, map(node_name, range(TALKING_NODES))))
+            await run_concurrently(map(ground.daemons.write, talking))
 
     ground.daemons.result_of = result_of
     async with AsyncExitStack() as stack:
@@ -73,9 +81,8 @@ async def managers(
         async def start(name: str) -> ProxiedManager:
             proxy = await stack.enter_async_context(faulty_proxy(ground.upstream))
             kubeconfig = proxy.write_kubeconfig(folder, name)
-            program = await stack.enter_async_context(
-                programs.running("manager", kubeconfig, folder, *flags, name=name)
-            )
+            running = programs.running("manager", kubeconfig, folder, *flags, name=name)
+            program = await stack.enter_async_context(running)
             await program.ready()
             return ProxiedManager(program, proxy)
 
@@ -86,11 +93,11 @@ async def managers(
 
 async def all_marked(ground: HollowCluster, *, seconds: float = PATIENCE_SECONDS) -> None:
     """Returns when the leader has marked every pod."""
-    await ground.api.pods.wait(
-        "the leader works",
-        lambda: all(condition(pod, CONDITION) for pod in ground.api.pods.all()),
-        seconds=seconds,
-    )
+
+    def are_marked() -> bool:
+        return all(condition(pod, CONDITION) for pod in ground.api.pods.all())
+
+    await ground.api.pods.wait("the leader works", are_marked, seconds=seconds)
 
 
 @asynccontextmanager
@@ -99,7 +106,8 @@ async def two_managers(
 ) -> AsyncIterator[tuple[ProxiedManager, ProxiedManager]]:
     """The working leader, and a standby with warm caches."""
     async with managers(ground, folder, *lease_flags(LEASE_SECONDS), count=40) as start:
-        first, second = await start("first"), await start("second")
+        first = await start("first")
+        second = await start("second")
         await all_marked(ground)
         assert not second.work(), "a standby writes nothing"
         yield first, second
@@ -107,12 +115,12 @@ async def two_managers(
 
 async def first_work(manager: ProxiedManager, *, seconds: float) -> float:
     """The loop time of its first write."""
-    await manager.proxy.until("it works", lambda: bool(manager.work()), seconds=seconds)
+    await manager.proxy.until("it works", manager.work, seconds=seconds)
     return manager.work()[0].at
 
 
 def assert_one_after_the_other(old: ProxiedManager, new: ProxiedManager) -> None:
     assert old.work()
-    assert new.work()
-    late = [request for request in old.work() if request.at >= new.work()[0].at]
+    begin = new.work()[0].at
+    late = [request for request in old.work() if request.at >= begin]
     assert not late, "the old leader wrote after the new one had begun"

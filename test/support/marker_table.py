@@ -108,48 +108,55 @@ def _probes(count: int | str) -> list[Json]:
         "probe": {"exec": {"command": ["/idle.sh"]}},
         "markerPolicy": [policy("Succeeded", labels={"idle": "true"})],
     }
-    return [
-        {**probe, "name": f"n{n}", "podConditionType": f"a.example/{n}"} for n in range(int(count))
-    ]
+    numbers = range(int(count))
+    return [{**probe, "name": f"n{n}", "podConditionType": f"a.example/{n}"} for n in numbers]
 
 
 def _largest_probes() -> list[Json]:
     keys = [f"{'p' * 60}.example/{n:060}" for n in range(32)]
     headers = [{"name": f"X-{n:060}", "value": "v" * 20} for n in range(32)]
-    handler = {"port": "a" * 15, "httpHeaders": headers, "path": "/%20" * 1024}
-    probes: list[Json] = [
-        {
-            "name": f"{n:0200}",
-            "containerName": "c" * 63,
-            "probe": {"httpGet": handler},
-            "podConditionType": f"{'p' * 200}/{n}",
-            "extract": {"jsonPath": ".a" * 128, "step": "0." + "1" * 35, "default": "d" * 256},
-            "successWhen": {
-                "statusCodes": ["200-299"] * 16,
-                "regex": "x" * 256,
-                "min": "-" + "1" * 18,
-                "max": "1" * 18,
+    probe = {
+        "containerName": "c" * 63,
+        "probe": {
+            "httpGet": {
+                "port": "a" * 15,
+                "httpHeaders": headers,
+                "path": "/%20" * 1024,
             },
-        }
-        for n in range(32)
-    ]
+        },
+        "extract": {
+            "jsonPath": ".a" * 128,
+            "step": "0." + "1" * 35,
+            "default": "d" * 256,
+        },
+        "successWhen": {
+            "statusCodes": ["200-299"] * 16,
+            "regex": "x" * 256,
+            "min": "-" + "1" * 18,
+            "max": "1" * 18,
+        },
+    }
+    probes: list[Json] = []
+    for n in range(32):
+        condition = f"{'p' * 200}/{n}"
+        probes.append({**probe, "name": f"{n:0200}", "podConditionType": condition})
     marks = policy(
         "Succeeded",
         labels=dict.fromkeys(keys, "v" * 63),
         annotations={DELETION_COST_ANNOTATION: "-2147483648"} | dict.fromkeys(keys[:31], "v"),
         fromMessage=[{"label": key, "regex": "players=([0-9]+)"} for key in keys[:8]],
     )
-    probes[0]["markerPolicy"] = [marks, policy(labels={f"k{n}": "v" for n in range(28)})]
+    more_labels = _numbered((28, "k", "v"))
+    probes[0]["markerPolicy"] = [marks, policy(labels=more_labels)]
     return probes
 
 
 def _largest_selector() -> Json:
-    values = [f"{n:063}" for n in range(32)]
+    numbers = range(32)
+    expression = {"operator": "In", "values": [f"{n:063}" for n in numbers]}
     return {
-        "matchLabels": {f"{'s' * 60}.example/{n:060}": "v" * 63 for n in range(32)},
-        "matchExpressions": [
-            {"key": f"e.example/{n}", "operator": "In", "values": values} for n in range(32)
-        ],
+        "matchLabels": {f"{'s' * 60}.example/{n:060}": "v" * 63 for n in numbers},
+        "matchExpressions": [{**expression, "key": f"e.example/{n}"} for n in numbers],
     }
 
 
@@ -174,15 +181,18 @@ def _flat(items: list[Any]) -> Iterator[Any]:
 def _rows(groups: list[Json], *, valid: bool = False) -> Iterator[Row]:
     for group in groups:
         path = group["at"]
-        field = "spec." + re.sub(r"\.(\d+)", r"[\1]", path) + group.get("within", "")
-        items = [*group.get("of", [None]), *_flat(group.get("and", []))]
-        for item in items:
-            spec = edited(path, copy.deepcopy(_filled(group["value"], item)))
+        within = group.get("within", "")
+        pattern = group["value"]
+        field = ""
+        if not valid:
+            field = "spec." + re.sub(r"\.(\d+)", r"[\1]", path) + within
+        for item in [*group.get("of", [None]), *_flat(group.get("and", []))]:
+            spec = edited(path, copy.deepcopy(_filled(pattern, item)))
             for other, value in group.get("as", {}).items():
                 _put(spec, other, value)
-            shown = f"{group['value']!r}".replace(f"'{ITEM}'", f"{item!r}")
-            name = f"{path}{group.get('within', '')}-{shown}"
-            yield Row(name, spec, "" if valid else field, group.get("server", ""))
+            shown = repr(pattern).replace(f"'{ITEM}'", repr(item))
+            name = f"{path}{within}-{shown}"
+            yield Row(name, spec, field, group.get("server", ""))
 
 
 def _named(rows: Iterator[Row]) -> tuple[Row, ...]:

@@ -1,6 +1,7 @@
 """Metrics of the test's own process."""
 
 from collections.abc import Callable
+from functools import partial
 
 from prometheus_client import REGISTRY
 
@@ -12,5 +13,6 @@ def metric(name: str, /, **labels: str) -> float:
 
 def counted(name: str, /, **labels: str) -> Callable[[], float]:
     """How far it has moved since now."""
-    before = metric(name, **labels)
-    return lambda: metric(name, **labels) - before
+    now = partial(metric, name, **labels)
+    before = now()
+    return lambda: now() - before

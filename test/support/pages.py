@@ -1,6 +1,7 @@
 """The code blocks of the documentation."""
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,10 +51,9 @@ class Block(NamedTuple):
     @property
     def documents(self) -> list[Json]:
         """The whole objects of a YAML block."""
-        loaded = [
-            document for document in yaml.safe_load_all(self.text) if isinstance(document, dict)
-        ]
-        return [document for document in loaded if "kind" in document and "apiVersion" in document]
+        documents = yaml.safe_load_all(self.text)
+        dicts = [document for document in documents if isinstance(document, dict)]
+        return [document for document in dicts if {"kind", "apiVersion"} <= document.keys()]
 
     @property
     def script(self) -> str:
@@ -61,30 +61,29 @@ class Block(NamedTuple):
         lines = self.text.splitlines()
         if self.language == "console":
             lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-        kept = [line for line in lines if not any(re.match(pattern, line) for pattern in ELSEWHERE)]
-        return "\n".join(
-            re.sub(r"(kruise-probe manifests.*?) \| kubectl.*", r"\1", x) for x in kept
-        )
+        kept = [line for line in lines if not re.match("|".join(ELSEWHERE), line)]
+        return re.sub(r"(kruise-probe manifests.*?) \| kubectl.*", r"\1", "\n".join(kept))
 
 
 def blocks(*languages: str) -> list[Block]:
     """All blocks in these languages, page by page."""
-    return [block for page in PAGES for block in blocks_of(page) if block.language in languages]
+    found = chain(*map(blocks_of, PAGES))
+    return [block for block in found if block.language in languages]
 
 
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text()
     found = []
     for number, match in enumerate(_FENCE.finditer(text), start=1):
-        headings = re.findall(r"^#+ (.*)$", text[: match.start()], re.MULTILINE)
-        found.append(Block(page.name, number, match[1], headings[-1] if headings else "", match[2]))
+        before = text[: match.start()]
+        heading = ["", *re.findall(r"^#+ (.*)$", before, re.MULTILINE)][-1]
+        found.append(Block(page.name, number, match[1], heading, match[2]))
     return found
 
 
 def block(page: str, heading: str, language: str = "yaml") -> Block:
     """The first block of a language below a heading."""
-    return next(
-        block
-        for block in blocks_of(ROOT / "docs" / page)
-        if (block.heading, block.language) == (heading, language)
-    )
+    for found in blocks_of(ROOT / "docs" / page):
+        if found.heading == heading and found.language == language:
+            return found
+    raise LookupError(f"{page} has no block in {language} below {heading}")

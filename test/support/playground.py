@@ -63,12 +63,12 @@ class ControlledPlayground(session.Playground):
 
     def container(self, namespace: str, pod: str, name: str = "") -> LocalContainer:
         """The newest attempt of a container; without a name the newest that runs."""
-        found = [
-            container
-            for container in self.node_of(pod, namespace).runtime.containers
-            if (container.sandbox.namespace, container.sandbox.name) == (namespace, pod)
-            and (container.config.name == name if name else container.process)
-        ]
+        found = []
+        for container in self.node_of(pod, namespace).runtime.containers:
+            sandbox = container.sandbox
+            is_wanted = container.config.name == name if name else container.process
+            if (sandbox.namespace, sandbox.name) == (namespace, pod) and is_wanted:
+                found.append(container)
         assert found, f"{pod} has no container {name}"
         return max(found, key=lambda container: container.created_at)
 
@@ -93,9 +93,14 @@ class PlaygroundNamespace:
         **spec: Any,
     ) -> Json:
         """Creates a pod of one container, `main`, unless `spec` has others; returns it when it runs."""
-        containers = [{"name": "main", "image": "none", "command": list(command)}]
-        metadata = {"name": name, "labels": {"app": "web"} if labels is None else labels}
-        wanted = typed("Pod", metadata=metadata, spec={"containers": containers, **spec})
+        container = {"name": "main", "image": "none", "command": list(command)}
+        if labels is None:
+            labels = {"app": "web"}
+        wanted = typed(
+            "Pod",
+            metadata={"name": name, "labels": labels},
+            spec={"containers": [container], **spec},
+        )
         await self.api.create(f"/api/v1/namespaces/{self.namespace}/pods", wanted)
         return await self.until("runs", lambda pod: pod["status"].get("podIP"), name)
 
@@ -116,9 +121,9 @@ class PlaygroundNamespace:
     async def exec(self, pod: str, script: str) -> None:
         """Runs a shell script in the pod's newest container."""
         container = self.playground.container(self.namespace, pod)
-        found = await self.playground.node_of(pod, self.namespace).runtime.exec_sync(
-            container, ["sh", "-c", script], timeout_seconds=PATIENCE_SECONDS
-        )
+        runtime = self.playground.node_of(pod, self.namespace).runtime
+        command = ["sh", "-c", script]
+        found = await runtime.exec_sync(container, command, timeout_seconds=PATIENCE_SECONDS)
         assert found.exit_code == 0, found
 
     def folder(self, pod: str = "web", container: str = "main") -> Path:
@@ -128,19 +133,16 @@ class PlaygroundNamespace:
 @asynccontextmanager
 async def new_namespace(playground: ControlledPlayground) -> AsyncIterator[PlaygroundNamespace]:
     """A new namespace; at the end its ReplicaSets, markers and pods are deleted."""
+    api = playground.api
     namespace = f"test-{secrets.token_hex(4)}"
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    await playground.api.create("/api/v1/namespaces", body)
+    await api.create("/api/v1/namespaces", typed("Namespace", metadata={"name": namespace}))
     yield PlaygroundNamespace(playground, namespace)
     sets = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
-    for replicaset in (await playground.api.get(sets))["items"]:
-        await playground.api.delete(f"{sets}/{replicaset['metadata']['name']}")
-    for marker in playground.api.markers.all():
-        if marker["metadata"]["namespace"] == namespace:
-            with suppress(NotFound):  # the watch has not heard of its end
-                await playground.api.delete(marker_path(marker["metadata"]["name"], namespace))
-    for pod in playground.api.pods.all():
-        if pod["metadata"]["namespace"] == namespace:
-            path = pod_path(pod["metadata"]["name"], namespace)
-            with suppress(NotFound):
-                await playground.api.delete(path, grace_seconds=0)
+    for replicaset in (await api.get(sets))["items"]:
+        await api.delete(f"{sets}/{replicaset['metadata']['name']}")
+    for name in api.markers.names(namespace):
+        with suppress(NotFound):  # the watch has not heard of its end
+            await api.delete(marker_path(name, namespace))
+    for name in api.pods.names(namespace):
+        with suppress(NotFound):
+            await api.delete(pod_path(name, namespace), grace_seconds=0)

@@ -57,28 +57,29 @@ def probe_of(row: Json, server: ScriptedServer) -> Json:
 
 def verdict(result: str, message: str, server: ScriptedServer) -> Json:
     """A verdict as the file has it: without the server's port, and with the message only if users match it."""
-    requests = [request.strip().split("\r\n") for request in server.requests]
+    requests = list(map(_shown, server.requests))
     server.requests = []
+    if message.startswith("Probe terminated redirects"):
+        result = "warning"
     text = re.sub(r"127\.0\.0\.1:\d+->", "", message).strip()
-    found = {
-        "result": "warning" if message.startswith("Probe terminated redirects") else result,
-        "message": text if any(words in text for words in MATCHED) else "",
-        # Names of headers have no case, and no order.
-        "requests": [
-            [
-                line,
-                *sorted(
-                    f"{n.lower()}{v}" for n, _, v in (header.partition(":") for header in rest)
-                ),
-            ]
-            for line, *rest in requests
-        ],
-    }
+    if not any(words in text for words in MATCHED):
+        text = ""
+    found = {"result": result, "message": text, "requests": requests}
     encoded = json.dumps(found, ensure_ascii=False)
     return dict(json.loads(re.sub(rf"\b{server.port}\b", "PORT", encoded)))
 
 
+def _shown(request: str) -> list[str]:
+    """The request line and the headers; names of headers have no case, and no order."""
+    line, *headers = request.strip().split("\r\n")
+    shown = []
+    for header in headers:
+        name, _, value = header.partition(":")
+        shown.append(name.lower() + value)
+    return [line, *sorted(shown)]
+
+
 def verdicts() -> dict[str, Json]:
     """The verdicts of the kubelet by the names of the rows."""
-    lines = VERDICTS_FILE.read_text().splitlines()
-    return {found.pop("row"): found for found in map(json.loads, lines)}
+    found = map(json.loads, VERDICTS_FILE.read_text().splitlines())
+    return {verdict.pop("row"): verdict for verdict in found}

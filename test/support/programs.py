@@ -25,6 +25,12 @@ FETCH_SECONDS = 10.0
 
 _OWN_SETTINGS = ("KRUISE_PROBE_", "KUBECONFIG", "NODE_NAME", "POD_NAMESPACE")
 
+LISTEN_FLAGS = {
+    "manager": ("--metrics-addr=127.0.0.1:0", "--health-probe-addr=127.0.0.1:0"),
+    "daemon": ("--addr=127.0.0.1:0",),
+}
+"""By mode: ports that are free."""
+
 
 async def fetch(url: str, token: str = "") -> tuple[int, str]:
     """Status and text; status 0 if nothing listens."""
@@ -45,15 +51,15 @@ def address_of(log: Path, path: str, *, since: int = 0) -> str:
     `since` is where in the file the program's own run begins. Known when it listens only: a port that is chosen
     before, and free then, may be taken when the program starts.
     """
+    quoted = re.compile(rb"[\"']%s[\"']" % path.encode())
+    found = b""
     with log.open("rb") as lines:
         lines.seek(since)
-        found = [
-            address
-            for line in lines
-            if b"listening" in line and re.search(rb"[\"']%s[\"']" % path.encode(), line)
-            for address in re.findall(rb"127\.0\.0\.1:\d+", line)
-        ]
-    return found[-1].decode() if found else ""
+        for line in lines:
+            addresses = re.findall(rb"127\.0\.0\.1:\d+", line)
+            if addresses and b"listening" in line and quoted.search(line):
+                found = addresses[-1]
+    return found.decode()
 
 
 def sum_of(metric: str, exposition: str) -> float:
@@ -114,7 +120,8 @@ class Program:
         return self.times_logged(text) > 0
 
     def tail(self, lines: int = 30) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        written = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(written[-lines:])
 
     async def ready(self, *, seconds: float = PATIENCE_SECONDS) -> None:
         """Returns once /readyz returns 200."""
@@ -125,10 +132,13 @@ class Program:
 
     async def get(self, path: str, token: str = "", *, scheme: str = "") -> tuple[int, str]:
         """Status and text; 0 when the program does not listen, or not yet."""
-        address = self.address(f"/{re.split('[/?]', path)[0]}")
+        name, *_ = re.split("[/?]", path)
+        address = self.address(f"/{name}")
+        if not address:
+            return 0, ""
         if not scheme:
             scheme = "https" if self.secure and address == self.address("/metrics") else "http"
-        return await fetch(f"{scheme}://{address}/{path}", token) if address else (0, "")
+        return await fetch(f"{scheme}://{address}/{path}", token)
 
     async def is_healthy(self) -> bool:
         """A health check as by the kubelet, without a token."""
@@ -177,14 +187,15 @@ class Program:
 
     async def end(self) -> None:
         """Ends it in any case."""
-        if self.running:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-            try:
-                async with asyncio.timeout(8):
-                    await self.process.wait()
-            except TimeoutError:
-                await self.kill()
+        if not self.running:
+            return
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        try:
+            async with asyncio.timeout(8):
+                await self.process.wait()
+        except TimeoutError:
+            await self.kill()
 
 
 class InPod(NamedTuple):
@@ -250,16 +261,12 @@ async def start(
 ) -> Program:
     """Starts `kruise-probe manager` or `daemon`; `open_files` are its limits, soft:hard."""
     name = name or mode
-    if mode == "manager":
-        listen = ["--health-probe-addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0"]
-    else:
-        listen = ["--addr=127.0.0.1:0"]
     log = folder / f"{name}.log"
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(_OWN_SETTINGS)}
-    command = [sys.executable, "-m", "kruise_probe", mode, *listen, *flags]
+    command = [sys.executable, "-m", "kruise_probe", mode, *LISTEN_FLAGS[mode], *flags]
     command, environ = _placed(command, cluster)
     if open_files:
         command = ["prlimit", f"--nofile={open_files}", *command]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(_OWN_SETTINGS)}
     with log.open("ab") as output:
         begin = output.tell()
         process = await asyncio.create_subprocess_exec(
@@ -275,7 +282,11 @@ async def start(
 
 @asynccontextmanager
 async def running(
-    mode: str, cluster: Access, folder: Path, *flags: str, name: str = ""
+    mode: str,
+    cluster: Access,
+    folder: Path,
+    *flags: str,
+    name: str = "",
 ) -> AsyncIterator[Program]:
     """The program for as long as the block runs."""
     program = await start(mode, cluster, folder, *flags, name=name)
@@ -287,7 +298,11 @@ async def running(
 
 @asynccontextmanager
 async def running_daemon(
-    cluster: Access, folder: Path, node: str, runtime: ScriptedRuntime, *flags: str
+    cluster: Access,
+    folder: Path,
+    node: str,
+    runtime: ScriptedRuntime,
+    *flags: str,
 ) -> AsyncIterator[Program]:
     """A daemon of `node` with this container runtime."""
     async with served(runtime) as endpoint:

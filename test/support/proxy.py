@@ -10,7 +10,7 @@ Faults of the server: `fail` returns an error instead of it, `hold` forwards a r
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from aiohttp import web
 from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 from support.kubeconfig import kubeconfig
 from support.patience import PATIENCE_SECONDS
+from support.wire import typed
 from yarl import URL
 
 from kruise_probe.client.config import ClusterConfig
@@ -53,12 +54,19 @@ class SeenRequest:
     code: int = 0
 
     @property
+    def verb(self) -> str:
+        return "watch" if self.watch else self.method.lower()
+
+    @property
     def writes(self) -> bool:
         return self.method in WRITES
 
     @property
     def about_leases(self) -> bool:
         return "/leases" in self.path
+
+    def is_work(self) -> bool:
+        return self.writes and not self.about_leases
 
     @property
     def resource(self) -> str:
@@ -70,14 +78,17 @@ class SeenRequest:
         return "/".join([*parts[:1], *parts[2:3]])
 
 
+When = Callable[[SeenRequest], bool]
+
+
 class _Planned(NamedTuple):
     code: int
-    when: Callable[[SeenRequest], bool]
+    when: When
 
 
 class _Held(NamedTuple):
     seconds: float
-    when: Callable[[SeenRequest], bool]
+    when: When
 
 
 def always(_: SeenRequest) -> bool:
@@ -111,11 +122,11 @@ class FaultyProxy:
 
     # Faults.
 
-    def fail(self, code: int, *, when: Callable[[SeenRequest], bool] = always) -> None:
+    def fail(self, code: int, *, when: When = always) -> None:
         """Returns `code` for all matching requests until `heal`."""
         self._planned.append(_Planned(code, when))
 
-    def hold(self, seconds: float, *, when: Callable[[SeenRequest], bool]) -> None:
+    def hold(self, seconds: float, *, when: When) -> None:
         """Forwards matching requests so much later until `heal`, as an admission webhook does that responds late."""
         self._held.append(_Held(seconds, when))
 
@@ -145,24 +156,21 @@ class FaultyProxy:
 
     # The log.
 
-    def count(
-        self, when: Callable[[SeenRequest], bool] = always, *, since: float = 0.0
-    ) -> Counter[str]:
+    def count(self, when: When = always, *, since: float = 0.0) -> Counter[str]:
         """Requests by verb and resource, as `watch pods`, `patch pods/status`."""
-        return Counter(
-            f"{'watch' if request.watch else request.method.lower()} {request.resource}"
-            for request in self.log
-            if request.at >= since and when(request)
-        )
+        requests = [request for request in self.log if request.at >= since and when(request)]
+        return Counter(f"{request.verb} {request.resource}" for request in requests)
 
-    def writes(self, *, since: float = 0.0, leases: bool = False) -> Counter[str]:
-        """Writing requests, without those for Leases by default."""
-        return self.count(
-            lambda request: request.writes and (leases or not request.about_leases), since=since
-        )
+    def writes(self, *, since: float = 0.0) -> Counter[str]:
+        """Writing requests, without those for Leases."""
+        return self.count(SeenRequest.is_work, since=since)
 
     async def until(
-        self, what: str, holds: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS
+        self,
+        what: str,
+        holds: Callable[[], object],
+        *,
+        seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Returns once `holds`; checks it after each request and response."""
         try:
@@ -176,13 +184,14 @@ class FaultyProxy:
     # The server.
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        query = request.query
         seen = SeenRequest(
             asyncio.get_running_loop().time(),
             request.method,
             request.path,
-            request.query.get("watch", "") in ("1", "true"),
-            request.query.get("fieldSelector", ""),
-            request.query.get("sendInitialEvents", "") == "true",
+            query.get("watch") in ("1", "true"),
+            query.get("fieldSelector", ""),
+            query.get("sendInitialEvents") == "true",
             request.headers.get("Authorization", ""),
         )
         self.log.append(seen)
@@ -196,9 +205,9 @@ class FaultyProxy:
             for held in self._held:
                 if held.when(seen):
                     await asyncio.sleep(held.seconds)
-            planned = next((fault for fault in self._planned if fault.when(seen)), None)
-            if planned is not None:
-                return self._refusal(planned.code, seen)
+            for planned in self._planned:
+                if planned.when(seen):
+                    return self._refusal(planned.code, seen)
             return await self._forward(request, seen, holes)
         finally:
             self._open = [other for other in self._open if other is not request]
@@ -206,34 +215,37 @@ class FaultyProxy:
 
     def _refusal(self, code: int, seen: SeenRequest) -> web.Response:
         seen.code = code
-        status = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "status": "Failure",
-            "reason": "InternalError",
-            "message": "an error that a test asked for",
-            "code": code,
-        }
+        status = typed(
+            "Status",
+            status="Failure",
+            reason="InternalError",
+            message="an error that a test asked for",
+            code=code,
+        )
         return web.json_response(status, status=code)
 
     async def _forward(
-        self, request: web.Request, seen: SeenRequest, holes: int
+        self,
+        request: web.Request,
+        seen: SeenRequest,
+        holes: int,
     ) -> web.StreamResponse:
-        body = await request.read()
-        url = URL(self.upstream.server + request.raw_path, encoded=True)
-        headers = {k: v for k, v in request.headers.items() if k.lower() not in SKIPPED_HEADERS}
+        headers = _kept(request.headers)
         if "Authorization" not in headers:
             authorization = self.upstream.credentials.authorization()
             if authorization:
                 headers["Authorization"] = authorization
+        forwarded = self._session.request(
+            request.method,
+            URL(self.upstream.server + request.raw_path, encoded=True),
+            data=await request.read() or None,
+            headers=headers,
+        )
         try:
-            async with self._session.request(
-                request.method, url, data=body or None, headers=headers
-            ) as answer:
+            async with forwarded as answer:
                 seen.code = answer.status
                 self._news.set()
-                kept = {k: v for k, v in answer.headers.items() if k.lower() not in SKIPPED_HEADERS}
-                response = web.StreamResponse(status=answer.status, headers=kept)
+                response = web.StreamResponse(status=answer.status, headers=_kept(answer.headers))
                 await self._unless_lost(holes)
                 await response.prepare(request)
                 async for chunk in answer.content.iter_any():
@@ -254,14 +266,19 @@ class FaultyProxy:
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
         connector = aiohttp.TCPConnector(
-            ssl=self.upstream.tls or True, limit=0, enable_cleanup_closed=NEEDS_CLEANUP_CLOSED
+            ssl=self.upstream.tls or True,
+            limit=0,
+            enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,
         )
         timeout = aiohttp.ClientTimeout(total=None)
         app = web.Application(client_max_size=8 << 20)
         app.router.add_route("*", "/{path:.*}", self._handle)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as self._session:
             runner = web.AppRunner(
-                app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+                app,
+                access_log=None,
+                handler_cancellation=True,
+                shutdown_timeout=0.1,
             )
             await runner.setup()
             try:
@@ -272,6 +289,10 @@ class FaultyProxy:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(2):
                         await runner.cleanup()
+
+
+def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in SKIPPED_HEADERS}
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from support.kubectl import Kubectl, Object
+from support.programs import LISTEN_FLAGS
 from support.wire import typed
 
 from kruise_probe.manifests import objects_in
@@ -21,6 +22,8 @@ IMAGE = "kruise-probe-test:busybox"
 
 def busybox_pod(name: str, *command: str, labels: Object | None = None, **spec: object) -> Object:
     """A pod of one container, `main`, with the image that hack/cluster puts on the node."""
+    if labels is None:
+        labels = {"app": "web"}
     container = {
         "name": "main",
         "image": IMAGE,
@@ -29,16 +32,15 @@ def busybox_pod(name: str, *command: str, labels: Object | None = None, **spec: 
     }
     return typed(
         "Pod",
-        metadata={"name": name, "labels": {"app": "web"} if labels is None else labels},
+        metadata={"name": name, "labels": labels},
         spec={"terminationGracePeriodSeconds": 0, "containers": [container], **spec},
     )
 
 
 def install(admin: Kubectl) -> None:
     """Applies the CRDs, the system namespace, and the identities of manager and daemon."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
     admin.apply(
-        namespace,
+        typed("Namespace", metadata={"name": SYSTEM}),
         *all_crds(),
         *objects_in("manager_rbac", SYSTEM),
         *objects_in("daemon_rbac", SYSTEM),
@@ -60,7 +62,11 @@ def apart(documents: list[Object], unique: str) -> list[Object]:
 
 
 def kubeconfig_of(
-    admin: Kubectl, account: str, folder: Path, *bound_to_node: str, namespace: str = SYSTEM
+    admin: Kubectl,
+    account: str,
+    folder: Path,
+    *bound_to_node: str,
+    namespace: str = SYSTEM,
 ) -> str:
     """A kubeconfig with a token of the service account only."""
     token = token_of(admin, account, namespace, *bound_to_node)
@@ -77,29 +83,28 @@ def token_of(admin: Kubectl, account: str, namespace: str, *bound: str) -> str:
 
 @contextmanager
 def running_product(
-    admin: Kubectl, node: str, endpoint: str, folder: Path
+    admin: Kubectl,
+    node: str,
+    endpoint: str,
+    folder: Path,
 ) -> Iterator[dict[str, Path]]:
     """The manager and the node's daemon, each under its own service account; yields their logs."""
     bound = ("--bound-object-kind=Node", f"--bound-object-name={node}")
-    programs = {
-        "manager": (
-            "--metrics-addr=127.0.0.1:0",
-            "--health-probe-addr=127.0.0.1:0",
-            f"--kubeconfig={kubeconfig_of(admin, MANAGER, folder)}",
-        ),
-        "daemon": (
-            "--addr=127.0.0.1:0",
+    flags = {
+        "manager": [f"--kubeconfig={kubeconfig_of(admin, MANAGER, folder)}"],
+        "daemon": [
             f"--node-name={node}",
             f"--cri-endpoint={endpoint}",
             f"--kubeconfig={kubeconfig_of(admin, DAEMON, folder, *bound)}",
-        ),
+        ],
     }
-    logs = {name: folder / f"{name}.log" for name in programs}
+    logs = {mode: folder / f"{mode}.log" for mode in flags}
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with ExitStack() as stack:
-        for name, flags in programs.items():
-            output = stack.enter_context(logs[name].open("ab"))
-            command = [sys.executable, "-m", "kruise_probe", name, *flags]
-            environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        for mode, log in logs.items():
+            output = stack.enter_context(log.open("ab"))
+            command = [sys.executable, "-m", "kruise_probe", mode, *LISTEN_FLAGS[mode]]
+            command += flags[mode]
             process = subprocess.Popen(command, stdout=output, stderr=output, env=environ)
             stack.callback(_end, process)
         yield logs

@@ -55,14 +55,21 @@ async def running_manager(
     before = _panics()
     for prepare in manager.preparations:
         await prepare()
+    async with leading(manager, follows_seconds):
+        yield
+    assert _panics() == before, "a reconcile failed with an error that a retry cannot fix"
+
+
+@asynccontextmanager
+async def leading(manager: Manager, after_seconds: float = 0.0) -> AsyncIterator[None]:
+    """Runs the services and the informers of a manager, then its controllers."""
     async with AsyncExitStack() as stack:
         for runs in (*manager.services, *manager.informers):
             _ = await stack.enter_async_context(background(runs.run()))
         for informer in manager.informers:
             await informer.wait_for_sync()
-        _ = await stack.enter_async_context(background(_lead(manager, follows_seconds)))
+        _ = await stack.enter_async_context(background(_lead(manager, after_seconds)))
         yield
-    assert _panics() == before, "a reconcile failed with an error that a retry cannot fix"
 
 
 async def _lead(manager: Manager, after_seconds: float) -> None:

@@ -139,8 +139,7 @@ class Scene(FakeApi):
         return {key: value for key, value in found.items() if key != "app"}
 
     def annotations(self, pod: str = "web-0") -> dict[str, str]:
-        found: dict[str, str] = self.read(PODS, pod)["metadata"].get("annotations") or {}
-        return found
+        return self.read(PODS, pod)["metadata"].get("annotations") or {}
 
     def conditions(self, pod: str = "web-0") -> dict[str, Json]:
         """By type, beside the kubelet's own."""
@@ -168,9 +167,11 @@ class Scene(FakeApi):
         found: Json = self.read(MARKERS, marker)["status"]
         return found
 
-    def counts(self, marker: str = "web") -> tuple[int, ...]:
+    def counts(self) -> tuple[int, ...]:
+        """Those of the marker `web`."""
         fields = ("matchedPods", "succeeded", "failed", "unknown", "nodesBehind")
-        return tuple(self.status(marker)[field] for field in fields)
+        status = self.status()
+        return tuple(status[field] for field in fields)
 
     def says(self, type: str = "Degraded", marker: str = "web") -> tuple[str, str, str]:
         """Status, reason and message of a marker's condition."""

@@ -56,13 +56,16 @@ class ScriptedHttpServer:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             first, *lines = head.rstrip().split("\r\n")
             method, target, _ = first.split(" ")
-            headers = {
-                name.lower(): value for name, value in (line.split(": ", 1) for line in lines)
-            }
+            headers = {}
+            for line in lines:
+                name, value = line.split(": ", 1)
+                headers[name.lower()] = value
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             received = Received(method, target, headers, body)
             self.received.append(received)
-            act = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+            act = self.script[0]
+            if len(self.script) > 1:
+                self.script.pop(0)
             await act(received, writer)
             await writer.drain()
 
@@ -70,9 +73,10 @@ class ScriptedHttpServer:
 def answer(status: int, body: object = None, **headers: str) -> Act:
     """A whole response; `body` is sent as JSON, bytes as they are. Header names take `_` for `-`."""
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    head = _head(status, {"content-length": str(len(data)), **headers})
 
     async def act(_: Received, writer: asyncio.StreamWriter) -> None:
-        writer.write(_head(status, {"content-length": str(len(data)), **headers}) + data)
+        writer.write(head + data)
 
     return act
 
@@ -89,10 +93,11 @@ async def silence(*_: object) -> None:
 
 def stream(*parts: bytes, finished: bool = False) -> Act:
     """A chunked response of `parts`, with the closing chunk if it is `finished`; the connection stays open."""
+    sent = [*parts, b""] if finished else parts
 
     async def act(_: Received, writer: asyncio.StreamWriter) -> None:
         writer.write(_head(200, {"transfer-encoding": "chunked"}))
-        for part in (*parts, *[b""] * finished):
+        for part in sent:
             writer.write(b"%x\r\n%s\r\n" % (len(part), part))
             await writer.drain()
         await silence()
@@ -101,6 +106,7 @@ def stream(*parts: bytes, finished: bool = False) -> Act:
 
 
 def _head(status: int, headers: dict[str, str]) -> bytes:
-    lines = [f"HTTP/1.1 {status} Because"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+    head = f"HTTP/1.1 {status} Because\r\n"
+    for name, value in headers.items():
+        head += f"{name.replace('_', '-')}: {value}\r\n"
+    return f"{head}\r\n".encode()

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 from support.background import no_failed_callback
+from support.fake_source import stamp
+from support.wire import decoded
 
 from kruise_probe.api.errors import Conflict, Forbidden, NoResponse, NotFound
 from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference, Resource
@@ -157,15 +159,19 @@ class FakeContainers(ContainerWatcher):
     def stop(
         self,
         pod: str = "pod",
-        container: str = "main",
+        *,
         state: ContainerState = ContainerState.EXITED,
         problem: str = "",
         exit_code: int | None = None,
     ) -> None:
-        """The container no longer runs, or its status call fails with this problem."""
-        shown = self._shown[f"uid-{pod}", container]
-        changed = msgspec.structs.replace(shown, state=state, problem=problem, exit_code=exit_code)
-        self._shown[f"uid-{pod}", container] = changed
+        """The container `main` no longer runs, or its status call fails with this problem."""
+        key = f"uid-{pod}", "main"
+        self._shown[key] = msgspec.structs.replace(
+            self._shown[key],
+            state=state,
+            problem=problem,
+            exit_code=exit_code,
+        )
         self._changed()
 
     def remove(self, pod: str = "pod", container: str = "main") -> None:
@@ -241,13 +247,13 @@ class FakeProber(Prober):
         if probers.on_probe is not None:
             probers.on_probe()
         number = len(probers.attempts)
-        began = loop_time()
-        probers.attempts.append(Attempt(self._probe, target, began, None))
+        attempt = Attempt(self._probe, target, loop_time(), None)
+        probers.attempts.append(attempt)
         probers.in_flight += 1
         probers.most_in_flight = max(probers.most_in_flight, probers.in_flight)
         try:
             result = await probers.behaviour(self._probe, target)
-            probers.attempts[number] = Attempt(self._probe, target, began, loop_time())
+            probers.attempts[number] = attempt._replace(ended=loop_time())
         finally:
             probers.in_flight -= 1
         return result
@@ -290,11 +296,11 @@ class FakeNodeApi:
 
     def states(self) -> dict[str, ContainerProbeState]:
         """Published states, as `<pod>/<probe>`."""
-        return {
-            f"{pod.name}/{state.name}": state
-            for pod in self.status.pod_probe_statuses or ()
-            for state in pod.probe_states or ()
-        }
+        found = {}
+        for pod in self.status.pod_probe_statuses or ():
+            for state in pod.probe_states or ():
+                found[f"{pod.name}/{state.name}"] = state
+        return found
 
     def state(self, name: str = "pod/marker#probe") -> str | None:
         found = self.states().get(name)
@@ -307,7 +313,8 @@ class FakeNodeApi:
         """The published states of the only probe, each change once."""
         seen: list[str] = []
         for write in self.writes:
-            ((state,),) = [pod.probe_states or () for pod in write.status.pod_probe_statuses or ()]
+            (pod,) = write.status.pod_probe_statuses or ()
+            (state,) = pod.probe_states or ()
             if seen[-1:] != [state.state]:
                 seen.append(str(state.state))
         return seen
@@ -323,22 +330,24 @@ class FakeNodeApi:
         self._store(NodePodProbe(metadata, spec, kept or None))
 
     def remove(self) -> None:
-        before, self.object = self.object, None
+        before = self.object
         assert before is not None
+        self.object = None
         for handler in self._handlers:
             handler.on_delete(before)
 
     def restore(self, backup: NodePodProbe) -> None:
         """Restore the server from a backup: the object and the counter of versions are those of `backup`."""
-        before, self.object = self.object, backup
+        before = self.object
+        self.object = backup
         self._version = int(backup.resource_version)
         self._notify(before, backup)
 
     def _store(self, changed: NodePodProbe, *, watched_after: float = 0.0) -> NodePodProbe:
         self._version += 1
-        metadata = msgspec.structs.replace(changed.metadata, resource_version=str(self._version))
-        before, self.object = self.object, msgspec.structs.replace(changed, metadata=metadata)
-        now = self.object
+        before = self.object
+        now = stamp(changed, str(self._version))
+        self.object = now
         if watched_after:
             asyncio.get_running_loop().call_later(watched_after, self._notify, before, now)
         else:
@@ -382,26 +391,27 @@ class FakeNodeApi:
         subresource: str = "",
         deadline_seconds: float = REQUEST_SECONDS,
     ) -> ObjectMeta:
-        if self.fail is not None:
-            try:
-                async with asyncio.timeout(deadline_seconds):
-                    await self.fail(resource.kind)
-            except TimeoutError as error:
-                raise NoResponse("no response") from error
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                await self._may_fail(resource.kind)
+        except TimeoutError as error:
+            raise NoResponse("no response") from error
         assert (resource, key.name, subresource) == (NODE_POD_PROBES, NODE, "status")
         if self.object is None:
             raise NotFound("no such object")
         update = json.loads(body)
         metadata = update.pop("metadata")
-        assert (update.pop("apiVersion"), update.pop("kind")) == (
-            NODE_POD_PROBES.api_version,
-            NODE_POD_PROBES.kind,
-        )
+        assert update.pop("apiVersion") == NODE_POD_PROBES.api_version
+        assert update.pop("kind") == NODE_POD_PROBES.kind
         assert set(metadata) == {"name", "resourceVersion"}
         if metadata["resourceVersion"] != self.object.resource_version:
             self.conflicts += 1
             raise Conflict("the object has been modified")
         return self._write_status(update).metadata
+
+    async def _may_fail(self, request: str) -> None:
+        if self.fail is not None:
+            await self.fail(request)
 
     async def patch(
         self,
@@ -413,8 +423,7 @@ class FakeNodeApi:
         subresource: str = "",
     ) -> Any:
         assert patch_type is PatchType.MERGE
-        if self.fail is not None:
-            await self.fail(resource.kind)
+        await self._may_fail(resource.kind)
         if resource is LEASES:
             return self._patch_lease(body)
         assert (resource, key.name, subresource) == (NODE_POD_PROBES, NODE, "status")
@@ -457,16 +466,16 @@ class FakeNodeApi:
         self._lease_version += 1
 
     def _decoded_lease(self) -> Any:
-        metadata = {**(self.lease or {})["metadata"], "resourceVersion": str(self._lease_version)}
-        return LEASES.decode(json.dumps({**(self.lease or {}), "metadata": metadata}).encode())
+        assert self.lease is not None
+        metadata = self.lease["metadata"] | {"resourceVersion": str(self._lease_version)}
+        return decoded(LEASES, self.lease | {"metadata": metadata})
 
     async def create(self, resource: Resource[Any], body: bytes, *, namespace: str = "") -> Any:
         assert resource is LEASES
-        if self.fail is not None:
-            await self.fail("create " + resource.kind)
-        self.lease = json.loads(body)
-        assert self.lease is not None
-        assert self.lease["metadata"]["namespace"] == namespace
+        await self._may_fail("create " + resource.kind)
+        lease = json.loads(body)
+        assert lease["metadata"]["namespace"] == namespace
+        self.lease = lease
         self.lease_writes.append(loop_time())
         return self._decoded_lease()
 
@@ -500,7 +509,8 @@ class ScriptedNode:
         self.probers = FakeProbers()
         self.prober_factory: Callable[[ContainerProbe], Prober] = self.probers
         self.api = FakeNodeApi()
-        self.execs, self.sockets = Places(1000, EXECS), Places(1000, SOCKETS)
+        self.execs = Places(1000, EXECS)
+        self.sockets = Places(1000, SOCKETS)
         self.occupied: list[Place] = []
         self.recorder = FakeRecorder()
         self.stall_ended_at = float("-inf")
@@ -549,12 +559,11 @@ class ScriptedNode:
                 task.cancel()
                 await asyncio.wait([task])
                 self.api.forget_handlers()
-                if not task.cancelled() and (error := task.exception()) is not None:
-                    raise error
+                if not task.cancelled():
+                    task.result()
 
     async def killed_daemon(self, seconds: float) -> None:
         """Run a daemon for `seconds`, then kill it: what it writes while it ends is undone."""
-        writes = len(self.api.writes)
         async with self.daemon():
             await asyncio.sleep(seconds)
             kept = self.api.object

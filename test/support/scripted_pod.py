@@ -54,12 +54,15 @@ def status(code: int, reason: str, message: str) -> Json:
 def exited(code: int, stdout: bytes = b"", stderr: bytes = b"") -> Exec:
     """A command that prints, and exits with `code`; the empty messages are those that kubelet begins with."""
 
-    async def execute(socket: Socket, command: Sequence[str]) -> None:
-        for message in (b"\x01", b"\x02", b"\x03", b"\x01" + stdout, b"\x02" + stderr):
-            await socket.send_bytes(message)
-        await socket.send_bytes(b"\x03" + json.dumps(exit_status(code)).encode())
-
-    return execute
+    status = json.dumps(exit_status(code)).encode()
+    return streaming(
+        b"\x01",
+        b"\x02",
+        b"\x03",
+        b"\x01" + stdout,
+        b"\x02" + stderr,
+        b"\x03" + status,
+    )
 
 
 def exit_status(code: int) -> Json:
@@ -96,15 +99,18 @@ async def serving_pod(pod: ScriptedPod) -> AsyncIterator[ScriptedPod]:
     app = web.Application(middlewares=[_recording(pod)])
     pods = "/api/v1/namespaces/{namespace}/pods"
     markers = "/apis/apps.kruise.io/v1alpha1/namespaces/{namespace}/podprobemarkers"
-    app.router.add_get(pods, partial(_list, pod))
-    app.router.add_get(pods + "/{name}", partial(_get, pod))
-    app.router.add_get(markers, partial(_markers, pod))
-    app.router.add_get(pods + "/{name}/exec", partial(_exec, pod))
-    app.router.add_get(pods + "/{name}/portforward", partial(_forward, pod))
+    handlers = {
+        pods: _list,
+        markers: _markers,
+        pods + "/{name}": _get,
+        pods + "/{name}/exec": _exec,
+        pods + "/{name}/portforward": _forward,
+    }
+    for path, handler in handlers.items():
+        app.router.add_get(path, partial(handler, pod))
     runner = web.AppRunner(app, shutdown_timeout=0)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     pod.port = runner.addresses[0][1]
     try:
         yield pod
@@ -126,33 +132,40 @@ async def _get(pod: ScriptedPod, request: web.Request) -> web.Response:
     name = request.match_info["name"]
     if name == pod.pod["metadata"]["name"]:
         return web.json_response(pod.pod)
-    return web.json_response(status(404, "NotFound", f'pods "{name}" not found'), status=404)
+    return _refused(404, status(404, "NotFound", f'pods "{name}" not found'))
 
 
 async def _list(pod: ScriptedPod, _: web.Request) -> web.Response:
-    meta = {"resourceVersion": "7"}
-    return web.json_response({"kind": "PodList", "metadata": meta, "items": [pod.pod]})
+    return _page("PodList", [pod.pod])
 
 
 async def _markers(pod: ScriptedPod, _: web.Request) -> web.Response:
     if "podprobemarkers" in pod.refusals:
-        code, body = pod.refusals["podprobemarkers"]
-        return web.json_response(body, status=code)
+        return _refused(*pod.refusals["podprobemarkers"])
+    return _page("PodProbeMarkerList", pod.markers)
+
+
+def _page(kind: str, items: Sequence[Json]) -> web.Response:
     meta = {"resourceVersion": "7"}
-    listed = {"kind": "PodProbeMarkerList", "metadata": meta, "items": list(pod.markers)}
-    return web.json_response(listed)
+    return web.json_response({"kind": kind, "metadata": meta, "items": list(items)})
 
 
-def _refusal(pod: ScriptedPod, request: web.Request, resource: str) -> tuple[int, Json] | None:
+def _refused(code: int, body: Json) -> web.Response:
+    return web.json_response(body, status=code)
+
+
+def _refusal(pod: ScriptedPod, request: web.Request, resource: str) -> web.Response | None:
     """The scripted refusal, or the real API server's for a request that does not accept a stream."""
     if "*/*" not in request.headers["Accept"]:
-        return 406, status(406, "NotAcceptable", "Not Acceptable")
-    return pod.refusals.get(resource)
+        return _refused(406, status(406, "NotAcceptable", "Not Acceptable"))
+    if resource in pod.refusals:
+        return _refused(*pod.refusals[resource])
+    return None
 
 
 async def _exec(pod: ScriptedPod, request: web.Request) -> web.StreamResponse:
     if refusal := _refusal(pod, request, "exec"):
-        return web.json_response(refusal[1], status=refusal[0])
+        return refusal
     assert pod.execute is not None, "no script of the command"
     socket = Socket(protocols=(PROTOCOL,))
     await socket.prepare(request)
@@ -165,12 +178,12 @@ async def _exec(pod: ScriptedPod, request: web.Request) -> web.StreamResponse:
 async def _forward(pod: ScriptedPod, request: web.Request) -> web.StreamResponse:
     """As kubelet: the number of the port on both channels, then the bytes; an error on the second channel."""
     if refusal := _refusal(pod, request, "portforward"):
-        return web.json_response(refusal[1], status=refusal[0])
+        return refusal
     socket = Socket(protocols=(PROTOCOL,))
     await socket.prepare(request)
     port = int(request.query["ports"])
-    for channel in (0, 1):
-        await socket.send_bytes(bytes((channel,)) + port.to_bytes(2, "little"))
+    for channel in (b"\x00", b"\x01"):
+        await socket.send_bytes(channel + port.to_bytes(2, "little"))
     if port not in pod.ports:
         text = (
             f"error forwarding port {port} to pod 12, uid : failed to connect to localhost:{port} inside "

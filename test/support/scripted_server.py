@@ -78,14 +78,15 @@ def silent() -> Callable[[ScriptedServer], Script]:
 
 
 def answering(
-    *parts: bytes | Callable[[str], bytes], pause_seconds: float = 0.0, stays_open: bool = False
+    *parts: bytes | Callable[[str], bytes],
+    pause_seconds: float = 0.0,
+    stays_open: bool = False,
 ) -> Callable[[ScriptedServer], Script]:
     """Reads one request and sends `parts` with a pause between them; a function makes one of the request."""
 
     def of(server: ScriptedServer) -> Script:
         async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            request = (await reader.readuntil(b"\r\n\r\n")).decode()
-            server.requests.append(request)
+            request = await _read_request(server, reader)
             for part in parts:
                 writer.write(part(request) if callable(part) else part)
                 await writer.drain()
@@ -98,12 +99,18 @@ def answering(
     return of
 
 
+async def _read_request(server: ScriptedServer, reader: asyncio.StreamReader) -> str:
+    head = await reader.readuntil(b"\r\n\r\n")
+    server.requests.append(head.decode())
+    return head.decode()
+
+
 def flooding(start: bytes, flood: bytes) -> Callable[[ScriptedServer], Script]:
     """Reads one request, sends `start`, and repeats `flood`."""
 
     def of(server: ScriptedServer) -> Script:
         async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            server.requests.append((await reader.readuntil(b"\r\n\r\n")).decode())
+            await _read_request(server, reader)
             writer.write(start)
             while True:
                 writer.write(flood)
@@ -119,14 +126,20 @@ def self_signed(folder: Path, *, protocols: tuple[str, ...] = ("http/1.1",)) -> 
     key = folder / "key.pem"
     certificate = folder / "certificate.pem"
     if not key.exists():
-        _ = subprocess.run(
-            [
-                *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
-                *("-subj", "/CN=nobody", "-keyout", str(key), "-out", str(certificate)),
-            ],
-            check=True,
-            capture_output=True,
-        )
+        command = [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "1",
+            "-subj",
+            "/CN=nobody",
+        ]
+        command += ["-keyout", str(key), "-out", str(certificate)]
+        _ = subprocess.run(command, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     context.set_alpn_protocols(list(protocols))

@@ -29,28 +29,33 @@ def environment(kubeconfig: Path) -> dict[str, str]:
 async def run(script: str, *, kubeconfig: Path, folder: Path) -> Ran:
     """Runs a script of bash to its end."""
     process = await asyncio.create_subprocess_exec(
-        "bash", "-euo", "pipefail", "-c", script,
+        *("bash", "-euo", "pipefail", "-c", script),
         cwd=folder,
         env=environment(kubeconfig),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    )
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
             out, err = await process.communicate()
     except TimeoutError:
         process.kill()
         out, err = await process.communicate()
-        raise AssertionError(
-            f"{script!r} has not ended within {DEADLINE_SECONDS} s: {err.decode()}"
-        ) from None
+        problem = f"{script!r} has not ended within {DEADLINE_SECONDS} s: {err.decode()}"
+        raise AssertionError(problem) from None
     return Ran(process.returncode, out.decode(), err.decode())
 
 
 def python(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
     """Runs Python to its end, whatever its exit code; `more` are options of `subprocess.run`."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    options = {**pipes, "timeout": DEADLINE_SECONDS, "check": False, **more}
+    options: dict[str, Any] = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "timeout": DEADLINE_SECONDS,
+        "check": False,
+        **more,
+    }
     return subprocess.run([sys.executable, *arguments], **options)
 
 

@@ -24,8 +24,9 @@ from support.builders import (
 )
 from support.computations import at_once
 from support.tables import load_table
-from support.wire import Json
+from support.wire import Json, decoded
 
+from kruise_probe.api.meta import Resource
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.node_pod_probe import MAX_OBJECT_BYTES
 from kruise_probe.api.probe import Probe
@@ -41,6 +42,7 @@ NOW = datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)
 FRESH = "2026-01-01T00:01:20.000000Z"
 
 
+_LONG = "x" * (MAX_OBJECT_BYTES - RESERVED_BYTES - 1000)
 _LARGE_ENTRY = {
     "name": "large",
     "namespace": "other",
@@ -50,7 +52,7 @@ _LARGE_ENTRY = {
         {
             "name": "large#probe",
             "containerName": "main",
-            "probe": {"exec": {"command": ["x" * (MAX_OBJECT_BYTES - RESERVED_BYTES - 1000)]}},
+            "probe": {"exec": {"command": [_LONG]}},
         }
     ],
 }
@@ -58,24 +60,22 @@ _LARGE_ENTRY = {
 
 def seen_pod(wire: Json, *, containers: Json | None = None, last: Json | None = None) -> SeenPod:
     """`containers`: the `state` of each by name; those that are not named run. `last`: their `lastState`."""
-    named = [container["name"] for container in wire["spec"]["containers"]]
     running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-    started = {
-        container["name"]
-        for container in wire["status"]["containerStatuses"]
-        if container.get("started")
-    }
-    statuses = [
-        {
+    states = containers or {}
+    last_states = last or {}
+    given = wire["status"]
+    started = {status["name"] for status in given["containerStatuses"] if status.get("started")}
+    statuses = []
+    for container in wire["spec"]["containers"]:
+        name = container["name"]
+        status = {
             "name": name,
-            "state": (containers or {}).get(name, running),
-            "lastState": (last or {}).get(name, {}),
+            "state": states.get(name, running),
+            "lastState": last_states.get(name, {}),
             "started": name in started,
         }
-        for name in named
-    ]
-    wire = {**wire, "status": {**wire["status"], "containerStatuses": statuses}}
-    return SEEN_PODS.decode(msgspec.json.encode(wire))
+        statuses.append(status)
+    return decoded(SEEN_PODS, {**wire, "status": {**given, "containerStatuses": statuses}})
 
 
 def healthy_pod(name: str = "web-0", **more: Any) -> Json:
@@ -100,42 +100,51 @@ def snapshot(
     now: datetime = NOW,
 ) -> Snapshot:
     """By default one marker selects one pod. `states` of every pod's probes; a node is `full` by the entry of another pod; `renewed` None for a node without a daemon; `led` is when a leader renewed its Lease; `forbidden` kinds are None."""
-    pods, markers = (
-        [healthy_pod()] if pods is None else pods,
-        [marker()] if markers is None else markers,
-    )
-    found = list(seen) if seen is not None else [seen_pod(wire) for wire in pods]
-    decoded = [MARKERS.decode(msgspec.json.encode(wire)) for wire in markers]
-    compiled = [compile_marker(decoded_marker) for decoded_marker in decoded]
+    if pods is None:
+        pods = [healthy_pod()]
+    if markers is None:
+        markers = [marker()]
+    if states is None:
+        states = [state_wire()]
+    found = [seen_pod(wire) for wire in pods] if seen is None else list(seen)
+    decoded_markers = [decoded(MARKERS, wire) for wire in markers]
     matching = Matching(lambda namespace: [pod for pod in found if pod.namespace == namespace])
-    for compiled_marker in compiled:
-        matching.set_marker(compiled_marker)
-    entries = at_once(plan_steps(found, matching.considered_of, ())).entries
-    kept = msgspec.to_builtins(entries) if planned else ()
-    report = npp_wire(
-        entries=[*kept, _LARGE_ENTRY] if full else kept,
-        statuses=[
-            pod_status_wire(
-                {"metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}},
-                *([state_wire()] if states is None else states),
-            )
-            for pod in found
-        ],
-    )
-    wires = [lease_wire(renewed=renewed, seconds=seconds)] if renewed else []
+    for decoded_marker in decoded_markers:
+        matching.set_marker(compile_marker(decoded_marker))
+    entries = []
+    if planned:
+        plan = at_once(plan_steps(found, matching.considered_of, ()))
+        entries += msgspec.to_builtins(plan.entries)
+    if full:
+        entries.append(_LARGE_ENTRY)
+    statuses = []
+    for pod in found:
+        meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        statuses.append(pod_status_wire({"metadata": meta}, *states))
+    leases = []
+    if renewed:
+        leases.append(lease_wire(renewed=renewed, seconds=seconds))
     if led:
-        wires.append(lease_wire("manager-1", renewed=led, seconds=15, name=LEADER_ELECTION_ID))
-    leases = [LEASES.decode(msgspec.json.encode(wire)) for wire in wires]
-    nodes = [NODES.decode(msgspec.json.encode(node or node_wire()))]
-    reports = [NODE_POD_PROBES.decode(msgspec.json.encode(report))]
+        leases.append(lease_wire("manager-1", renewed=led, seconds=15, name=LEADER_ELECTION_ID))
+    reports = [npp_wire(entries=entries, statuses=statuses)]
+    known: dict[str, Any] = {
+        "nodes": _by_name(NODES, [node or node_wire()]),
+        "nodepodprobes": _by_name(NODE_POD_PROBES, reports),
+        "leases": _by_name(LEASES, leases),
+        **dict.fromkeys(forbidden),
+    }
     return Snapshot(
         now=now,
-        markers=tuple(decoded),
+        markers=tuple(decoded_markers),
         pods=tuple(found),
-        nodes=None if "nodes" in forbidden else {node.key.name: node for node in nodes},
-        node_pod_probes=None if "nodepodprobes" in forbidden else {reports[0].key.name: reports[0]},
-        leases=None if "leases" in forbidden else {lease.key.name: lease for lease in leases},
+        nodes=known["nodes"],
+        node_pod_probes=known["nodepodprobes"],
+        leases=known["leases"],
     )
+
+
+def _by_name(resource: Resource[Any], wires: Sequence[Json]) -> dict[str, Any]:
+    return {wire["metadata"]["name"]: decoded(resource, wire) for wire in wires}
 
 
 def marker(**more: Any) -> Json:

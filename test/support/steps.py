@@ -4,16 +4,16 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
 import msgspec
 import pytest
-from support.background import background
 from support.builders import lease_wire, owned_fields
-from support.wire import Json
+from support.running_manager import leading
+from support.wire import Json, decoded
 
 from kruise_probe.api.errors import Status, error_of
 from kruise_probe.api.meta import (
@@ -53,20 +53,23 @@ class Served(Generic[T]):
         self, *, limit: int, continue_token: str, resource_version: str
     ) -> ListPage[T]:
         with self._steps.fake():
-            page = msgspec.json.encode(
-                {
-                    "kind": f"{self.resource.kind}List",
-                    "metadata": {"resourceVersion": "1"},
-                    "items": list(self.wires.values()),
-                }
-            )
+            page = {
+                "kind": f"{self.resource.kind}List",
+                "metadata": {"resourceVersion": "1"},
+                "items": list(self.wires.values()),
+            }
+            body = msgspec.json.encode(page)
         self._events = asyncio.Queue()
         await asyncio.sleep(0)
-        return await run_steps(self.resource.decode_list(page))
+        return await run_steps(self.resource.decode_list(body))
 
     @asynccontextmanager
     async def watch(
-        self, *, resource_version: str, timeout_seconds: int, send_initial_events: bool
+        self,
+        *,
+        resource_version: str,
+        timeout_seconds: int,
+        send_initial_events: bool,
     ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
         if send_initial_events:
             raise error_of(422, Status(message="pages only"), request="watch")
@@ -83,25 +86,19 @@ class Served(Generic[T]):
         key = NamespacedName(meta.get("namespace", ""), meta["name"])
         if meta.get("deletionTimestamp") and not meta.get("finalizers"):
             return self.delete(key)
-        self._version += 1
-        meta["resourceVersion"] = str(self._version)
         self.wires[key] = wire
         return self._send(EventType.MODIFIED, wire)
 
     def delete(self, key: NamespacedName) -> T:
-        self._version += 1
-        wire = self.wires.pop(key)
-        wire["metadata"]["resourceVersion"] = str(self._version)
-        return self._send(EventType.DELETED, wire)
+        return self._send(EventType.DELETED, self.wires.pop(key))
 
     def _send(self, kind: EventType, wire: Json) -> T:
-        obj = self._decoded(wire)
+        self._version += 1
+        wire["metadata"]["resourceVersion"] = str(self._version)
+        obj = decoded(self.resource, wire)
         if self._events is not None:
             self._events.put_nowait(WatchEvent(kind, obj, obj.resource_version))
         return obj
-
-    def _decoded(self, wire: Json) -> T:
-        return self.resource.decode(msgspec.json.encode(wire))
 
 
 class Steps:
@@ -138,7 +135,8 @@ class Steps:
             seconds = time.thread_time() - began - self._of_fakes
             self.total_seconds += seconds
             if seconds > self.longest_seconds:
-                self.longest_seconds, self.where = seconds, repr(handle)
+                self.longest_seconds = seconds
+                self.where = repr(handle)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(asyncio.Handle, "_run", step)
@@ -167,35 +165,36 @@ class Cluster:
     def remove(self, resource: Resource[Any], name: str, namespace: str = "") -> None:
         """Delete an object as another client; finalizers delay this."""
         key = NamespacedName(namespace, name)
-        wire = self.served[resource.plural].wires[key]
+        served = self.served[resource.plural]
+        wire = served.wires[key]
         with self.steps.fake():
             if wire["metadata"].get("finalizers"):
                 wire["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-                self.served[resource.plural].put(wire)
+                served.put(wire)
             else:
-                self.served[resource.plural].delete(key)
+                served.delete(key)
 
     async def get(self, resource: Resource[T], key: NamespacedName) -> T:
         """A Lease that its daemon has just renewed."""
         assert resource.plural == LEASES.plural
         with self.steps.fake():
             wire = lease_wire(name=key.name, renewed=format_micro_time(utc_now()))
-            return resource.decode(msgspec.json.encode(wire))
+            return decoded(resource, wire)
 
     async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T:
         await self._begin(resource)
         with self.steps.fake():
             wire = msgspec.json.decode(body)
             wire["metadata"] |= {"uid": f"uid-{wire['metadata']['name']}", "generation": 1}
-            if resource.plural not in self.served:  # an event
+            served: Served[T] | None = self.served.get(resource.plural)
+            if served is None:  # an event
                 return resource.decode(body)
-            made: T = self.served[resource.plural].put(wire)
-            return made
+            return served.put(wire)
 
     async def patch(self, resource: Resource[T], key: NamespacedName, body: bytes, **_: Any) -> T:
         await self._begin(resource)
         with self.steps.fake():
-            served = self.served[resource.plural]
+            served: Served[T] = self.served[resource.plural]
             wire = served.wires[key]
             patch = msgspec.json.decode(body)
             if resource.plural == PODS.plural:
@@ -203,8 +202,7 @@ class Cluster:
             else:
                 for part in ("metadata", "spec", "status"):
                     wire[part] = wire.get(part, {}) | patch.get(part, {})
-            patched: T = served.put(wire)
-            return patched
+            return served.put(wire)
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
         await self._begin(resource)
@@ -226,44 +224,33 @@ class Cluster:
             new_client=lambda **_: client,
         )
         build(manager, ManagerOptions("kruise-system", **options))
-        async with AsyncExitStack() as stack:
-            for runs in (*manager.services, *manager.informers):
-                _ = await stack.enter_async_context(background(runs.run()))
-            for informer in manager.informers:
-                await informer.wait_for_sync()
-            _ = await stack.enter_async_context(background(manager.lead()))
+        async with leading(manager):
             yield
 
 
 def _patch_pod(wire: Json, patch: Json) -> None:
     meta = wire["metadata"]
     status = wire["status"]
-    for field in ("labels", "annotations"):
-        values = meta.get(field, {}) | patch["metadata"].get(field, {})
-        meta[field] = {key: value for key, value in values.items() if value is not None}
-    conditions = {condition["type"]: condition for condition in status["conditions"]}
-    written = {condition["type"] for condition in conditions.values() if condition.get("ours")}
-    for change in patch.get("status", {}).get("conditions", ()):
-        if change.get("$patch"):
-            conditions.pop(change["type"], None)
-            written.discard(change["type"])
-        else:
-            conditions[change["type"]] = (
-                conditions.get(change["type"], {}) | change | {"ours": True}
-            )
-            written.add(change["type"])
-    status["conditions"] = list(conditions.values())
-    ours: Mapping[str, set[str]] = meta.setdefault(
-        "x-ours", {"labels": set(), "annotations": set()}
-    )
+    ours: dict[str, set[str]] = meta.setdefault("x-ours", {"labels": set(), "annotations": set()})
     for field, names in ours.items():
+        meta[field] = dict(meta.get(field, {}))
         for key, value in patch["metadata"].get(field, {}).items():
-            names.add(key) if value is not None else names.discard(key)
-    meta["managedFields"] = [
-        owned_fields(
-            labels=ours["labels"], annotations=ours["annotations"], conditions=sorted(written)
-        )
-    ]
+            if value is None:
+                meta[field].pop(key, None)
+                names.discard(key)
+            else:
+                meta[field][key] = value
+                names.add(key)
+    conditions = {condition["type"]: condition for condition in status["conditions"]}
+    for change in patch.get("status", {}).get("conditions", ()):
+        kind = change["type"]
+        if change.get("$patch"):
+            conditions.pop(kind, None)
+        else:
+            conditions[kind] = {**conditions.get(kind, {}), **change, "ours": True}
+    status["conditions"] = list(conditions.values())
+    written = sorted(kind for kind, condition in conditions.items() if condition.get("ours"))
+    meta["managedFields"] = [owned_fields(**ours, conditions=written)]
 
 
 class Calls:

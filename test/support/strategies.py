@@ -1,5 +1,6 @@
 """Hypothesis strategies with few names, so that names often collide."""
 
+from itertools import product
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ NAMESPACES = ("default", "def", "prod")
 PROBE_NAMES = ("p", "pp", "way")
 CONDITIONS = ("c/one", "c/two", "c/three")
 STATES = ("Succeeded", "Failed", "Unknown")
+RESULT_NAMES = tuple(map("#".join, product(MARKER_NAMES, PROBE_NAMES)))
 
 HANDLERS: list[Json] = [
     {"exec": {"command": ["true"]}},
@@ -43,12 +45,10 @@ def probes(draw: st.DrawFn, name: str) -> Json:
 
 
 @st.composite
-def markers(
-    draw: st.DrawFn, names: tuple[str, ...] = MARKER_NAMES, namespaces: tuple[str, ...] = NAMESPACES
-) -> Json:
+def markers(draw: st.DrawFn, namespaces: tuple[str, ...] = NAMESPACES) -> Json:
     probe_names = draw(st.sampled_from([("p",), ("pp", "p"), ("way",), ("p", "pp", "way")]))
     return marker_wire(
-        draw(st.sampled_from(names)),
+        draw(st.sampled_from(MARKER_NAMES)),
         namespace=draw(st.sampled_from(namespaces)),
         created=draw(st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"])),
         selector={"matchLabels": {"app": draw(st.sampled_from(["web", "db"]))}},
@@ -61,29 +61,27 @@ def marker_sets(
     draw: st.DrawFn, namespaces: tuple[str, ...] = NAMESPACES, min_size: int = 0
 ) -> list[Json]:
     """Markers with different keys."""
-    return draw(
-        st.lists(
-            markers(namespaces=namespaces),
-            unique_by=lambda marker: (marker["metadata"]["namespace"], marker["metadata"]["name"]),
-            min_size=min_size,
-            max_size=4,
-        )
+    lists = st.lists(
+        markers(namespaces),
+        unique_by=lambda marker: (marker["metadata"]["namespace"], marker["metadata"]["name"]),
+        min_size=min_size,
+        max_size=4,
     )
+    return draw(lists)
+
+
+FOREIGN_CONDITIONS: list[list[Json]] = [
+    [],
+    [condition_wire("c/one")],
+    [condition_wire("c/two", "False"), condition_wire("c/three")],
+]
 
 
 @st.composite
 def pods(draw: st.DrawFn, name: str = "web-0", namespace: str | None = None) -> Json:
     """Pods in all states, with labels and conditions of other clients."""
     labels = draw(st.sampled_from([{}, {"l1": "x"}, {"l1": "", "l2": "y", "l3": "x"}]))
-    conditions = draw(
-        st.sampled_from(
-            [
-                [],
-                [condition_wire("c/one")],
-                [condition_wire("c/two", "False"), condition_wire("c/three")],
-            ]
-        )
-    )
+    conditions = draw(st.sampled_from(FOREIGN_CONDITIONS))
     main = container_wire(ports={"http": 8080}, startup_probe=draw(st.booleans()))
     return pod_wire(
         name,
@@ -104,29 +102,22 @@ def pods(draw: st.DrawFn, name: str = "web-0", namespace: str | None = None) -> 
 @st.composite
 def results(draw: st.DrawFn) -> list[Json]:
     """States of probes that may or may not exist."""
-    names = draw(
-        st.lists(
-            st.tuples(st.sampled_from(MARKER_NAMES), st.sampled_from(PROBE_NAMES)),
-            unique=True,
-            max_size=6,
-        )
-    )
+    names = draw(st.lists(st.sampled_from(RESULT_NAMES), unique=True, max_size=6))
     stamp = draw(st.sampled_from(["", "2026-01-01T00:01:00Z", "no time"]))
     return [
         state_wire(
-            f"{marker}#{probe}",
+            name,
             draw(st.sampled_from(STATES)),
             draw(st.sampled_from(["", "fine", "wrong"])),
             probed=stamp,
             moved=stamp,
         )
-        for marker, probe in names
+        for name in names
     ]
 
 
 @st.composite
 def states(draw: st.DrawFn) -> list[Json]:
     """A definite state for every probe that there may be."""
-    names = [f"{marker}#{probe}" for marker in MARKER_NAMES for probe in PROBE_NAMES]
-    failed = draw(st.sets(st.sampled_from(names)))
-    return [state_wire(name, "Failed" if name in failed else "Succeeded") for name in names]
+    failed = draw(st.sets(st.sampled_from(RESULT_NAMES)))
+    return [state_wire(name, "Failed" if name in failed else "Succeeded") for name in RESULT_NAMES]

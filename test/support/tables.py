@@ -13,21 +13,25 @@ def load_table(path: Path, tags: dict[str, Callable[[Any], Any]]) -> Any:
     All tables have `!times [text or list, count]`, `!join [text, …]`, and `!bytes` of a text or of several, in Latin-1.
     """
 
+    known: dict[str, Callable[[Any], Any]] = {
+        "times": _times,
+        "join": "".join,
+        "bytes": _bytes,
+        **tags,
+    }
+
     class Loader(yaml.SafeLoader):
         pass
 
-    def add(name: str, made: Callable[[Any], Any]) -> None:
-        def construct(loader: Loader, node: yaml.Node) -> Any:
-            if isinstance(node, yaml.MappingNode):
-                return made(loader.construct_mapping(node, deep=True))
-            if isinstance(node, yaml.SequenceNode):
-                return made(loader.construct_sequence(node, deep=True))
-            return made(node.value)
+    def construct(loader: Loader, name: str, node: yaml.Node) -> Any:
+        value = node.value
+        if isinstance(node, yaml.MappingNode):
+            value = loader.construct_mapping(node, deep=True)
+        elif isinstance(node, yaml.SequenceNode):
+            value = loader.construct_sequence(node, deep=True)
+        return known[name](value)
 
-        Loader.add_constructor(f"!{name}", construct)
-
-    for name, made in {"times": _times, "join": "".join, "bytes": _bytes, **tags}.items():
-        add(name, made)
+    Loader.add_multi_constructor("!", construct)
     return yaml.load(path.read_text(), Loader)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 from support.patience import PATIENCE_SECONDS
-from support.wire import Json
+from support.wire import Json, typed
 
 from kruise_probe.api.meta import NamespacedName, Resource
 from kruise_probe.client.config import load_config
@@ -47,7 +47,13 @@ class WatchedKind:
     ) -> None:
         group, _, version = group_version.rpartition("/")
         resource = Resource(
-            group, version, plural, kind, wire=dict, project=JsonObject, namespaced=namespaced
+            group,
+            version,
+            plural,
+            kind,
+            wire=dict,
+            project=JsonObject,
+            namespaced=namespaced,
         )
         self.kind = kind
         self.informer = SharedInformer(ResourceListerWatcher(client, resource), name=plural)
@@ -65,7 +71,8 @@ class WatchedKind:
         self._wake()
 
     def _note(self, obj: JsonObject) -> None:
-        self.history.setdefault(obj.key, []).append(obj.raw)
+        versions = self.history.setdefault(obj.key, [])
+        versions.append(obj.raw)
         self._wake()
 
     def _wake(self) -> None:
@@ -94,6 +101,10 @@ class WatchedKind:
     def all(self) -> list[Json]:
         return [obj.raw for obj in self.informer.lister.list()]
 
+    def names(self, namespace: str) -> list[str]:
+        keys = [obj.key for obj in self.informer.lister.list()]
+        return [key.name for key in keys if key.namespace == namespace]
+
     async def until(
         self,
         what: str,
@@ -106,22 +117,16 @@ class WatchedKind:
         """Returns the object once it exists and `holds` is true for it."""
         found: list[Json] = []
 
-        def check() -> bool:
+        def check() -> object:
             newest = self.newest(name, namespace)
             found[:] = [newest] if newest else []
-            return newest is not None and bool(holds(newest))
+            return newest and holds(newest)
 
         await self.wait(f"{self.kind} {name}: {what}", check, seconds=seconds, show=found)
         return found[0]
 
-    async def until_gone(
-        self, name: str, namespace: str = "", *, seconds: float = PATIENCE_SECONDS
-    ) -> None:
-        await self.wait(
-            f"{self.kind} {name} is gone",
-            lambda: self.newest(name, namespace) is None,
-            seconds=seconds,
-        )
+    async def until_gone(self, name: str, namespace: str = "") -> None:
+        await self.wait(f"{self.kind} {name} is gone", lambda: not self.newest(name, namespace))
 
     async def wait(
         self,
@@ -194,7 +199,10 @@ class JobNamespace:
     """A namespace of its own on a target; `exec` runs a shell script in the first container of a pod."""
 
     def __init__(
-        self, api: Target, name: str, exec: Callable[[str, str], Awaitable[object]]
+        self,
+        api: Target,
+        name: str,
+        exec: Callable[[str, str], Awaitable[object]],
     ) -> None:
         self.api = api
         self.name = name
@@ -203,19 +211,19 @@ class JobNamespace:
     @property
     def pods(self) -> dict[str, Json]:
         """The pods that are not terminating, by name."""
-        return {
-            pod["metadata"]["name"]: pod
-            for pod in self.api.pods.all()
-            if pod["metadata"]["namespace"] == self.name
-            and "deletionTimestamp" not in pod["metadata"]
-        }
+        found = {}
+        for name in self.api.pods.names(self.name):
+            pod = self.api.pods.current(name, self.name)
+            if "deletionTimestamp" not in pod["metadata"]:
+                found[name] = pod
+        return found
 
     async def until(self, what: str, holds: Callable[[dict[str, Json]], object]) -> None:
         """Returns once `holds` is true for the pods."""
-        gist = {
-            name: (labels(pod), annotations(pod), pod.get("status", {}).get("conditions"))
-            for name, pod in self.pods.items()
-        }
+        gist = {}
+        for name, pod in self.pods.items():
+            conditions = pod.get("status", {}).get("conditions")
+            gist[name] = (labels(pod), annotations(pod), conditions)
         await self.api.pods.wait(what, lambda: holds(self.pods), show=gist)
 
     async def put_marker(self, name: str, spec: Json) -> None:
@@ -224,8 +232,7 @@ class JobNamespace:
         if self.api.markers.newest(name, self.name):
             await self.api.merge(path, {"spec": spec})
         else:
-            kind = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "PodProbeMarker"}
-            body = {**kind, "metadata": {"name": name}, "spec": spec}
+            body = typed("PodProbeMarker", metadata={"name": name}, spec=spec)
             await self.api.create(path.removesuffix(f"/{name}"), body)
 
     async def remove_marker(self, name: str) -> None:
@@ -308,8 +315,8 @@ def annotations(pod: Json) -> dict[str, str]:
 
 def results_of(node_pod_probe: Json) -> dict[tuple[str, str], tuple[str, str]]:
     """State and message in a NodePodProbe's status, by the pod's uid and the probe's name."""
-    return {
-        (pod["uid"], state["name"]): (state["state"], state.get("message", ""))
-        for pod in (node_pod_probe.get("status") or {}).get("podProbeStatuses") or ()
-        for state in pod.get("probeStates") or ()
-    }
+    results = {}
+    for pod in (node_pod_probe.get("status") or {}).get("podProbeStatuses") or ():
+        for state in pod.get("probeStates") or ():
+            results[pod["uid"], state["name"]] = (state["state"], state.get("message", ""))
+    return results

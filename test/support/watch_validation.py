@@ -27,8 +27,15 @@ class WatchedChange(NamedTuple):
     key: str = ""
 
 
+Changes = Sequence[WatchedChange]
+
+
 def watch_problems(
-    history: Sequence[WatchedChange], events: Sequence[WatchedChange], *, since: int, until: int = 0
+    history: Changes,
+    events: Changes,
+    *,
+    since: int,
+    until: int = 0,
 ) -> list[str]:
     """What a watch from version `since` does wrong; `history` is in order.
 
@@ -44,11 +51,11 @@ def watch_problems(
     ]
 
 
-def _changes(events: Sequence[WatchedChange]) -> list[WatchedChange]:
+def _changes(events: Changes) -> list[WatchedChange]:
     return [event for event in events if event.type != BOOKMARK]
 
 
-def _order(events: Sequence[WatchedChange]) -> Iterator[str]:
+def _order(events: Changes) -> Iterator[str]:
     newest = 0
     for event in events:
         if event.version < newest:
@@ -56,7 +63,7 @@ def _order(events: Sequence[WatchedChange]) -> Iterator[str]:
         newest = max(newest, event.version)
 
 
-def _repetitions(events: Sequence[WatchedChange]) -> Iterator[str]:
+def _repetitions(events: Changes) -> Iterator[str]:
     seen: set[int] = set()
     for event in _changes(events):
         if event.version in seen:
@@ -64,16 +71,14 @@ def _repetitions(events: Sequence[WatchedChange]) -> Iterator[str]:
         seen.add(event.version)
 
 
-def _inventions(history: Sequence[WatchedChange], events: Sequence[WatchedChange]) -> Iterator[str]:
+def _inventions(history: Changes, events: Changes) -> Iterator[str]:
     written = set(history)
     for event in _changes(events):
         if event not in written:
             yield f"true: {event} was never written"
 
 
-def _gaps(
-    history: Sequence[WatchedChange], events: Sequence[WatchedChange], since: int, until: int
-) -> Iterator[str]:
+def _gaps(history: Changes, events: Changes, since: int, until: int) -> Iterator[str]:
     received = set(_changes(events))
     newest = max([until, *(event.version for event in received)])
     for event in received:
@@ -84,9 +89,7 @@ def _gaps(
             yield f"resumable: {write} is left out"
 
 
-def _bookmarks(
-    history: Sequence[WatchedChange], events: Sequence[WatchedChange], since: int
-) -> Iterator[str]:
+def _bookmarks(history: Changes, events: Changes, since: int) -> Iterator[str]:
     for place, mark in enumerate(events):
         if mark.type != BOOKMARK:
             continue
