@@ -52,8 +52,18 @@ class Property(NamedTuple):
 def _property_of_probe(path: str, row: Json) -> Property:
     name = f"probes[].{path}"
     if "no-entry" in row and row["before"] is None:  # a host, which must be absent or empty
-        return Property(name, "", row["after"], row["needs"])
-    return Property(name, row["after"], row.get("invalid"), row.get("needs", NOTHING))
+        return Property(
+            name,
+            "",
+            row["after"],
+            row["needs"],
+        )
+    return Property(
+        name,
+        row["after"],
+        row.get("invalid"),
+        row.get("needs", NOTHING),
+    )
 
 
 PROPERTIES = (

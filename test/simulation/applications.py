@@ -182,7 +182,13 @@ def _probes(variant: int) -> Iterator[Json]:
         yield wire
 
 
-def behave(world: World, pod: str, probe: str, good: bool, seconds: float) -> None:
+def behave(
+    world: World,
+    pod: str,
+    probe: str,
+    good: bool,
+    seconds: float,
+) -> None:
     """From now on the application answers so."""
     assert world.applications is not None
     world.applications.set(pod, probe, Behaviour(good, seconds))
@@ -203,7 +209,12 @@ def finish_pod(world: World, name: str, phase: str) -> None:
     container = world.containers.get(name)
     if container:
         exit_code = 0 if edits.has_completed(container) else 137
-        _end_container(world, name, exit_code, {"phase": phase})
+        _end_container(
+            world,
+            name,
+            exit_code,
+            {"phase": phase},
+        )
 
 
 def complete_container(world: World, name: str) -> None:
@@ -211,10 +222,20 @@ def complete_container(world: World, name: str) -> None:
     container = world.containers.get(name)
     if container and container.state is ContainerState.RUNNING:
         ended = {"name": "main", "state": {"terminated": {"exitCode": 0}}}
-        _end_container(world, name, 0, {"containerStatuses": [ended]})
+        _end_container(
+            world,
+            name,
+            0,
+            {"containerStatuses": [ended]},
+        )
 
 
-def _end_container(world: World, name: str, exit_code: int, status: Json) -> None:
+def _end_container(
+    world: World,
+    name: str,
+    exit_code: int,
+    status: Json,
+) -> None:
     """The kubelet reports `status` a second later."""
     pod = world.get(PODS, name)
     if pod is None or pod["status"]["phase"] != "Running":
@@ -230,7 +251,12 @@ def _end_container(world: World, name: str, exit_code: int, status: Json) -> Non
     world.after(1.0, f"{name} has {status}", report)
 
 
-def reboot(world: World, node: str, seconds: float, container_seconds: float) -> None:
+def reboot(
+    world: World,
+    node: str,
+    seconds: float,
+    container_seconds: float,
+) -> None:
     """Node and daemon are down for `seconds`; the containers start `container_seconds` later, as new ones."""
     daemon = world.processes[f"daemon-{node}"]
     daemon.kill()
@@ -257,4 +283,9 @@ def crowd(world: World, name: str) -> None:
     for number in range(MANY_MANAGERS):
         path = f"{PODS.path(NAMESPACE, name)}?fieldManager=tool-{number}"
         labels = {f"tool-{number}": str(world.loop.time())}
-        world.request("PATCH", path, {"metadata": {"labels": labels}}, PatchType.MERGE)
+        world.request(
+            "PATCH",
+            path,
+            {"metadata": {"labels": labels}},
+            PatchType.MERGE,
+        )

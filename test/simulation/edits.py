@@ -40,7 +40,13 @@ def register_node(world: World, node: str) -> None:
         world.post(NODES.path(), {"metadata": {"name": node}})
 
 
-def create_pod(world: World, name: str, node: str, app: str = "web", ip: str = "") -> None:
+def create_pod(
+    world: World,
+    name: str,
+    node: str,
+    app: str = "web",
+    ip: str = "",
+) -> None:
     wire = pod_wire(name, node=node, ip=ip or _ip(name))
     wire["metadata"] = {"name": name, "labels": {"app": app}}
     wire["spec"]["containers"] = [{"name": "main", "image": "none"}]
@@ -48,7 +54,12 @@ def create_pod(world: World, name: str, node: str, app: str = "web", ip: str = "
     created = world.post(PODS.path(NAMESPACE), wire)
     if created is not None:
         world.merge_status(name, wire["status"])
-        _start_container(world, name, node, created["metadata"]["uid"])
+        _start_container(
+            world,
+            name,
+            node,
+            created["metadata"]["uid"],
+        )
 
 
 def delete_pod(world: World, name: str) -> None:
@@ -109,7 +120,12 @@ def label(world: World, name: str, app: str) -> None:
     world.merge(PODS, name, {"metadata": {"labels": {"app": app}}})
 
 
-def overwrite_mark(world: World, name: str, mark: str, value: str | None) -> None:
+def overwrite_mark(
+    world: World,
+    name: str,
+    mark: str,
+    value: str | None,
+) -> None:
     """Overwrite or remove a mark, as `labels.KEY`, with our manager's field manager."""
     part, key = mark.split(".")
     if uid_of(world, name):
@@ -130,7 +146,13 @@ def pause(world: World, name: str, value: str | None) -> None:
         world.merge(resource, name, {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}})
 
 
-def set_outcome(world: World, pod: str, command: str, code: int, output: str) -> None:
+def set_outcome(
+    world: World,
+    pod: str,
+    command: str,
+    code: int,
+    output: str,
+) -> None:
     """Set the exit code and the output of a command in a pod."""
     world.outcomes[pod, command] = (code, output)
 
@@ -208,7 +230,12 @@ def age_lease(world: World, node: str) -> None:
     """Set the renewal of a daemon's Lease two minutes back."""
     stamp = format_time(world.clock() - timedelta(seconds=120)).replace("Z", ".000000Z")
     change = {"spec": {"renewTime": stamp}}
-    world.request("PATCH", _lease_path(node), change, PatchType.MERGE)
+    world.request(
+        "PATCH",
+        _lease_path(node),
+        change,
+        PatchType.MERGE,
+    )
 
 
 def _lease_path(node: str) -> str:
@@ -244,7 +271,13 @@ def _ip(pod: str) -> str:
     return f"127.1.0.{POD_NAMES.index(pod) + 1}"
 
 
-def _start_container(world: World, name: str, node: str, uid: str, attempt: int = 0) -> None:
+def _start_container(
+    world: World,
+    name: str,
+    node: str,
+    uid: str,
+    attempt: int = 0,
+) -> None:
     container = world.runtimes[node].start(uid, attempt=attempt, ip=_ip(name))
     container.created_at = container.started_at = world.clock()
     world.containers[name] = container

@@ -31,7 +31,12 @@ def stop(world: World, process: str, seconds: float) -> None:
     world.begin_fault(f"stop {process}", seconds, partial(world.loop.resume, process))
 
 
-def sever(world: World, process: str, seconds: float, watches_only: bool) -> None:
+def sever(
+    world: World,
+    process: str,
+    seconds: float,
+    watches_only: bool,
+) -> None:
     """Delay all requests and watch events of a process, or its watch events only."""
     connection = world.processes[process].connection
     if connection and not connection.dead:
@@ -46,7 +51,12 @@ def cut_streams(world: World, process: str) -> None:
         connection.cut_streams()
 
 
-def disturb(world: World, process: str, seconds: float, chances: tuple[float, ...]) -> None:
+def disturb(
+    world: World,
+    process: str,
+    seconds: float,
+    chances: tuple[float, ...],
+) -> None:
     """Lose, repeat, delay and refuse single requests."""
     connection = world.processes[process].connection
     if connection:

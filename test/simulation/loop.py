@@ -91,7 +91,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = asyncio.TimerHandle(
+            when,
+            callback,
+            args,
+            self,
+            context,
+        )
         timer._scheduled = True  # type: ignore[attr-defined]
         self._timers_set += 1
         heapq.heappush(self._timers, (when, self._timers_set, timer))

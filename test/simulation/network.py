@@ -209,7 +209,13 @@ class FaultyConnection:
         if check is not None and call.verb in WRITES:
             check()
         version = call.query.get("resourceVersion", "")
-        sent = Sent(self.process, call.verb, call.path.resource, call.path.name, version)
+        sent = Sent(
+            self.process,
+            call.verb,
+            call.path.resource,
+            call.path.name,
+            version,
+        )
         if not self.dead:
             self._on_send(sent)
         return sent

@@ -117,7 +117,12 @@ def _arguments(random: Random, kind: str, name: str) -> Arguments:
     return tuple(_choose(random, choices) for part, choices in parts if part != "weight")
 
 
-def _steps(random: Random, kind: str, count: int, time: Callable[[], float]) -> list[PlanStep]:
+def _steps(
+    random: Random,
+    kind: str,
+    count: int,
+    time: Callable[[], float],
+) -> list[PlanStep]:
     """So many actions of a kind, each at a `time`."""
     actions = ACTIONS[kind]
     weights = [action["weight"] for action in actions.values()]
@@ -133,8 +138,18 @@ def make_plan(seed: int) -> SimulationPlan:
     def at() -> float:
         return round(random.uniform(0, EDITING_SECONDS), 3)
 
-    steps = _steps(random, "edits", random.randint(3, 14), at)
-    faults = _steps(random, "faults", random.randint(int(steady), 6), at)
+    steps = _steps(
+        random,
+        "edits",
+        random.randint(3, 14),
+        at,
+    )
+    faults = _steps(
+        random,
+        "faults",
+        random.randint(int(steady), 6),
+        at,
+    )
     if steady:
         faults = [fault._replace(at=fault.at + STEADY_AT_SECONDS) for fault in faults]
     arguments = _arguments(random, "edits", "put_marker")
@@ -151,7 +166,12 @@ def make_application_plan(seed: int) -> SimulationPlan:
         return random.randrange(int(APPLICATION_SECONDS / TICK_SECONDS)) * TICK_SECONDS - 0.001
 
     first = PlanStep(0.5, "put_application_marker", (random.randrange(10_000),))
-    steps = _steps(random, "applications", random.randint(5, 40), at)
+    steps = _steps(
+        random,
+        "applications",
+        random.randint(5, 40),
+        at,
+    )
     return SimulationPlan(seed, tuple(sorted([first, *steps])))
 
 

@@ -195,7 +195,12 @@ class SimulatedDaemon(SimulatedProcess):
                 stalled_since=lambda _: False,
                 now=self.now,
             ),
-            recorder=EventRecorder(client, component=EVENT_COMPONENT, host=self.node, now=self.now),
+            recorder=EventRecorder(
+                client,
+                component=EVENT_COMPONENT,
+                host=self.node,
+                now=self.now,
+            ),
         )
 
     def _prober_for(self, entry: ContainerProbe) -> Prober:

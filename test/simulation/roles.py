@@ -108,7 +108,13 @@ async def _play(plan: SimulationPlan, worlds: list[World]) -> None:
     world.heal()
     await asyncio.sleep(SETTLING_SECONDS)
     for number, name in enumerate(POD_NAMES):
-        applications.behave(world, name, PROBE, False, QUICK)
+        applications.behave(
+            world,
+            name,
+            PROBE,
+            False,
+            QUICK,
+        )
         if world.get(PODS, name) is None:
             edits.create_pod(world, name, NODE_NAMES[number % 2])
     await asyncio.sleep(20.0)

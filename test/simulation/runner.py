@@ -105,7 +105,14 @@ def result_of(plan: SimulationPlan, play: Play) -> RunResult:
     except Failed as failed:
         oracle = failed.oracle
         problems = tuple(failed.problems)
-    return RunResult(plan, oracle, problems, tuple(worlds[0].log), steps, seconds)
+    return RunResult(
+        plan,
+        oracle,
+        problems,
+        tuple(worlds[0].log),
+        steps,
+        seconds,
+    )
 
 
 def judge(
@@ -158,7 +165,10 @@ def judge_truth(plan: SimulationPlan) -> RunResult:
         kinds = list(truth.problems)
         if loop.errors:
             kinds.append("an unhandled error")
-        expect_none(", ".join(kinds), [*truth.problems.values(), *loop.errors])
+        expect_none(
+            ", ".join(kinds),
+            [*truth.problems.values(), *loop.errors],
+        )
 
     return result_of(plan, play)
 
@@ -280,7 +290,13 @@ async def _build(desired: World, seconds: float) -> Json:
         for name, pod in desired.objects(PODS).items():
             node = pod["spec"]["nodeName"]
             app = pod["metadata"]["labels"]["app"]
-            edits.create_pod(world, name, node, app, pod["status"]["podIP"])
+            edits.create_pod(
+                world,
+                name,
+                node,
+                app,
+                pod["status"]["podIP"],
+            )
         for name, marker in desired.objects(MARKERS).items():
             meta = marker["metadata"]
             if "deletionTimestamp" not in meta:

@@ -57,7 +57,13 @@ class ApiServers:
             "content-type": request.content_type,
             "user-agent": user_agent,
         }
-        call = call_for(self.registry, request.method, url.path, query, headers)
+        call = call_for(
+            self.registry,
+            request.method,
+            url.path,
+            query,
+            headers,
+        )
         return call._replace(body=request.body or b"")
 
     def respond(self, request: Request, user_agent: str, sent_at: float = 0.0) -> Response:

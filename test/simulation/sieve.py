@@ -64,7 +64,10 @@ def unobserved(
     if lists:
         rows.append([SECOND_AT_SECONDS + 1.0, "expire"])
         rows += [[SECOND_AT_SECONDS + 2.0, "cut_streams", process] for process in processes]
-    return SimulationPlan(0, tuple(sorted([HISTORY[0], *steps_of(rows)])))
+    return SimulationPlan(
+        0,
+        tuple(sorted([HISTORY[0], *steps_of(rows)])),
+    )
 
 
 def stale() -> Iterator[tuple[str, SimulationPlan]]:

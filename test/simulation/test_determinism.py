@@ -25,7 +25,13 @@ def test_a_seed_gives_the_same_log_here_and_in_a_new_process(seed: int) -> None:
     judge(make_plan(seed + 1))
     again = judge(make_plan(seed))
     assert again == first
-    elsewhere = python("-c", PRINT_LOG, str(TEST_FOLDER), str(seed), check=True)
+    elsewhere = python(
+        "-c",
+        PRINT_LOG,
+        str(TEST_FOLDER),
+        str(seed),
+        check=True,
+    )
     assert elsewhere.stdout.splitlines() == [str(event) for event in first.log]
 
 
@@ -34,4 +40,7 @@ def test_different_seeds_give_different_runs() -> None:
 
 
 def test_shrinking_keeps_only_the_steps_that_the_failure_needs() -> None:
-    assert shrink(range(12), lambda steps: {3, 8} <= set(steps)) == [3, 8]
+    assert shrink(
+        range(12),
+        lambda steps: {3, 8} <= set(steps),
+    ) == [3, 8]

@@ -33,7 +33,13 @@ def clear_without_response(monkeypatch: pytest.MonkeyPatch) -> None:
 def decide_by_one_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod that is Succeeded holds the role."""
 
-    def alone(self: RoleGroups, role: Any, group: Any, pod: Pod, claim: Claim) -> Role:
+    def alone(
+        self: RoleGroups,
+        role: Any,
+        group: Any,
+        pod: Pod,
+        claim: Claim,
+    ) -> Role:
         holds = group.members[pod.uid].standing is Standing.SUCCEEDED
         return Role(holds, may_set=holds)
 

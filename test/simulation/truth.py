@@ -264,7 +264,13 @@ class Truth:
 
     # One probe.
 
-    def _look_at_probe(self, name: str, pod: Json, marker: Json, probe: Json) -> None:
+    def _look_at_probe(
+        self,
+        name: str,
+        pod: Json,
+        marker: Json,
+        probe: Json,
+    ) -> None:
         key = pod["metadata"]["uid"], probe["name"]
         is_new = key not in self.probes
         state = self.probes.setdefault(key, ProbeTruth())
@@ -292,7 +298,12 @@ class Truth:
             state.ages[claim] += STEP_SECONDS * counted
             state.seconds[claim] += STEP_SECONDS
         state.note(*claims)
-        self._check(case, f"{name} {probe['name']}", pod, probe)
+        self._check(
+            case,
+            f"{name} {probe['name']}",
+            pod,
+            probe,
+        )
 
     def _look_at_container(self, case: ProbeCase) -> None:
         state = case.probe
@@ -366,7 +377,13 @@ class Truth:
         assert container.started_at is not None
         return (self._world.clock() - container.started_at).total_seconds()
 
-    def _check(self, case: ProbeCase, where: str, pod: Json, probe: Json) -> None:
+    def _check(
+        self,
+        case: ProbeCase,
+        where: str,
+        pod: Json,
+        probe: Json,
+    ) -> None:
         state = case.probe
         condition = _condition(pod, probe["podConditionType"])
         if condition is None:
@@ -397,7 +414,13 @@ class Truth:
             and not case.keeps_when_stale
         )
 
-    def _check_label(self, where: str, pod: Json, probe: Json, condition: Json) -> None:
+    def _check_label(
+        self,
+        where: str,
+        pod: Json,
+        probe: Json,
+        condition: Json,
+    ) -> None:
         status = condition["status"]
         state = {TRUE: "Succeeded", FALSE: "Failed"}.get(status, "Unknown")
         for policy in probe["markerPolicy"]:

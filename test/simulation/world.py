@@ -178,7 +178,12 @@ class World:
         self.runtimes = {node: ScriptedRuntime() for node in NODE_NAMES}
         self.managers = [SimulatedManager(name, around) for name in MANAGERS[:managers]]
         self.daemons = [
-            SimulatedDaemon(f"daemon-{node}", node, runtime, around)
+            SimulatedDaemon(
+                f"daemon-{node}",
+                node,
+                runtime,
+                around,
+            )
             for node, runtime in self.runtimes.items()
         ]
         processes: list[SimulatedProcess] = [*self.managers, *self.daemons]
@@ -256,7 +261,12 @@ class World:
         """The answer to a request; None for a refusal."""
         request = Request(method, target)
         if body is not None:
-            request = Request(method, target, msgspec.json.encode(body), content_type)
+            request = Request(
+                method,
+                target,
+                msgspec.json.encode(body),
+                content_type,
+            )
         answer = self.servers.respond(request, "world")
         if answer.status >= 400:
             self.note("world", f"refused: {method} {target}: {answer.body.decode()[:200]}")
@@ -268,11 +278,21 @@ class World:
         return self.request("POST", target, body)
 
     def merge(self, resource: Resource[Any], name: str, change: Json) -> None:
-        self.request("PATCH", resource.path(NAMESPACE, name), change, PatchType.MERGE)
+        self.request(
+            "PATCH",
+            resource.path(NAMESPACE, name),
+            change,
+            PatchType.MERGE,
+        )
 
     def merge_status(self, pod: str, status: Json) -> None:
         path = PODS.path(NAMESPACE, pod, "status")
-        self.request("PATCH", path, {"status": status}, PatchType.MERGE)
+        self.request(
+            "PATCH",
+            path,
+            {"status": status},
+            PatchType.MERGE,
+        )
 
     def objects(self, resource: Resource[Any]) -> dict[str, Json]:
         """All objects of a kind, by name."""

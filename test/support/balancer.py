@@ -51,14 +51,24 @@ class Balancer:
         tls: ssl.SSLContext | None = None,
     ) -> AsyncIterator["Balancer"]:
         """Listens on a free port by default. With `tls`, it decrypts what it passes on."""
-        async with listening(self._connected, host=host, port=port, tls=tls) as port:
+        async with listening(
+            self._connected,
+            host=host,
+            port=port,
+            tls=tls,
+        ) as port:
             self.port = port
             self.url = f"http://{host}:{port}"
             yield self
 
     def write_kubeconfig(self, folder: Path, name: str = "balancer") -> Path:
         path = folder / f"{name}.kubeconfig"
-        kubeconfig(path, cluster={"server": self.url}, user={}, context={})
+        kubeconfig(
+            path,
+            cluster={"server": self.url},
+            user={},
+            context={},
+        )
         return path
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

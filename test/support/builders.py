@@ -124,7 +124,14 @@ def pod_wire(
     return typed(
         "Pod",
         metadata={
-            **_metadata(name, namespace, uid, CREATED, annotations, deleting),
+            **_metadata(
+                name,
+                namespace,
+                uid,
+                CREATED,
+                annotations,
+                deleting,
+            ),
             "labels": {"app": "web"} if labels is None else dict(labels),
             **given(managedFields=[owned] if owned else []),
         },
@@ -200,7 +207,14 @@ def marker_wire(
     wire = typed(
         "PodProbeMarker",
         metadata={
-            **_metadata(name, namespace, uid, created, annotations, deleting),
+            **_metadata(
+                name,
+                namespace,
+                uid,
+                created,
+                annotations,
+                deleting,
+            ),
             "generation": generation,
             **given(finalizers=list(finalizers)),
         },

@@ -171,7 +171,12 @@ async def set_up(
 async def staged(plane: ControlPlane, namespace: str) -> AsyncIterator[HollowCluster]:
     """A namespace on the real API server, with watches."""
     async with prepared(plane, namespace) as api, api.watched():
-        yield HollowCluster(plane.config(), api, Hollow(api, namespace), Daemons(api))
+        yield HollowCluster(
+            plane.config(),
+            api,
+            Hollow(api, namespace),
+            Daemons(api),
+        )
 
 
 async def _if_new(api: Target, path: str, body: Json) -> None:

@@ -34,7 +34,13 @@ class EmbeddedCluster(HollowCluster):
     async def manager(self, *flags: str) -> AsyncIterator[Program]:
         """A manager without leader election. If the test fails, the end of its log is printed."""
         kubeconfig = self.proxy.write_kubeconfig(self.folder)
-        async with programs.running("manager", kubeconfig, self.folder, ALONE, *flags) as program:
+        async with programs.running(
+            "manager",
+            kubeconfig,
+            self.folder,
+            ALONE,
+            *flags,
+        ) as program:
             try:
                 yield program
             except BaseException:
@@ -46,7 +52,13 @@ class EmbeddedCluster(HollowCluster):
     ) -> AbstractAsyncContextManager[Program]:
         """A daemon of `node` with this container runtime."""
         kubeconfig = self.proxy.write_kubeconfig(self.folder)
-        return programs.running_daemon(kubeconfig, self.folder, node, runtime, *flags)
+        return programs.running_daemon(
+            kubeconfig,
+            self.folder,
+            node,
+            runtime,
+            *flags,
+        )
 
 
 @asynccontextmanager
@@ -60,4 +72,12 @@ async def embedded_cluster(
         client = RestClient(config=config, field_manager="kubectl", user_agent="test")
         async with client, faulty_proxy(config) as proxy, Target(client).watched() as api:
             await api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
-            yield EmbeddedCluster(config, api, Hollow(api), Daemons(api), server, proxy, folder)
+            yield EmbeddedCluster(
+                config,
+                api,
+                Hollow(api),
+                Daemons(api),
+                server,
+                proxy,
+                folder,
+            )

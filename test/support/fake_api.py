@@ -191,7 +191,12 @@ class FakeApi:
             if plural == resource.plural and key.namespace == namespace:
                 items.append(decoded(resource, wire))
         await asyncio.sleep(self.read_seconds)
-        return ListPage(items, [], str(len(self.writes)), "")
+        return ListPage(
+            items,
+            [],
+            str(len(self.writes)),
+            "",
+        )
 
     async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T:
         wire = msgspec.json.decode(body)
@@ -199,7 +204,14 @@ class FakeApi:
             self.events.append(recorded_event(wire))
             return resource.decode(body)
         key = NamespacedName(namespace, wire["metadata"]["name"])
-        await self._admit(Write("create", resource.kind, key, wire))
+        await self._admit(
+            Write(
+                "create",
+                resource.kind,
+                key,
+                wire,
+            )
+        )
         if (resource.plural, key) in self._wire:
             raise AlreadyExists(f"{key} already exists")
         self._uids += 1
@@ -224,7 +236,15 @@ class FakeApi:
         if resource.plural == EVENTS.plural:
             raise NotFound("each occurrence is an event of its own here")
         patch = msgspec.json.decode(body)
-        await self._admit(Write("patch", resource.kind, key, patch, subresource))
+        await self._admit(
+            Write(
+                "patch",
+                resource.kind,
+                key,
+                patch,
+                subresource,
+            )
+        )
         live = self._live(resource, key)
         named = {**live["metadata"], **patch.get("metadata", {})}
         if named["uid"] != live["metadata"]["uid"]:
@@ -239,7 +259,14 @@ class FakeApi:
         return self._store(resource, key, new)
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
-        await self._admit(Write("delete", resource.kind, key, {}))
+        await self._admit(
+            Write(
+                "delete",
+                resource.kind,
+                key,
+                {},
+            )
+        )
         live = self._live(resource, key)
         if uid and uid != live["metadata"]["uid"]:
             raise Conflict(f"{key}: Precondition failed: UID")
@@ -293,7 +320,12 @@ def patched_pod(live: Json, patch: Json, manager: str) -> Json:
     """A strategic merge patch of any part of a pod, with managedFields, by the playground's API server."""
     live = {**live, "metadata": {"managedFields": [_FIELDS_OF_CREATOR], **live["metadata"]}}
     new = strategic_merge_patch(live, patch, _POD.schema)
-    identifier = ManagerIdentifier(manager, "Update", "v1", "status")
+    identifier = ManagerIdentifier(
+        manager,
+        "Update",
+        "v1",
+        "status",
+    )
     track(
         live,
         new,

@@ -39,7 +39,12 @@ NO_LABELS: Mapping[str, str] = {}
 
 def thing(name: str, *, uid: str = "", labels: Mapping[str, str] = NO_LABELS) -> ApiObject:
     """An object of no particular kind."""
-    meta = ObjectMeta(name=name, namespace="ns", uid=uid or f"uid-{name}", labels=labels)
+    meta = ObjectMeta(
+        name=name,
+        namespace="ns",
+        uid=uid or f"uid-{name}",
+        labels=labels,
+    )
     return ApiObject(metadata=meta)
 
 
@@ -166,7 +171,12 @@ class FakeSource(Generic[T]):
 
     def _bookmark(self, ends_initial_events: bool = False) -> WatchEvent[T]:
         version = self.resource_version
-        return WatchEvent(EventType.BOOKMARK, None, version, ends_initial_events)
+        return WatchEvent(
+            EventType.BOOKMARK,
+            None,
+            version,
+            ends_initial_events,
+        )
 
     def drop_watches(self, error: Exception | None = None) -> None:
         """Ends all watches: in order, or by `error`."""
@@ -206,7 +216,12 @@ class FakeSource(Generic[T]):
         obj: T | None,
         undecodable: Undecodable | None = None,
     ) -> None:
-        change = WatchEvent(event, obj, self.resource_version, undecodable=undecodable)
+        change = WatchEvent(
+            event,
+            obj,
+            self.resource_version,
+            undecodable=undecodable,
+        )
         self._history.append((self._version, change))
         self._send(change)
 
@@ -224,7 +239,12 @@ class FakeSource(Generic[T]):
         continue_token: str,
         resource_version: str,
     ) -> ListPage[T]:
-        self._note("list", resource_version, limit=limit, continued=bool(continue_token))
+        self._note(
+            "list",
+            resource_version,
+            limit=limit,
+            continued=bool(continue_token),
+        )
         self.on_list()
         await asyncio.sleep(0)
         if continue_token:
@@ -240,7 +260,12 @@ class FakeSource(Generic[T]):
             return ListPage(items, broken, version, "")
         token = f"{version}/{len(self.requests)}"
         self._lists[token] = (version, items[size:], [])
-        return ListPage(items[:size], broken, version, token)
+        return ListPage(
+            items[:size],
+            broken,
+            version,
+            token,
+        )
 
     def _decodable(self) -> list[T]:
         return [obj for key, obj in self.objects.items() if key not in self.broken]
@@ -278,7 +303,14 @@ class FakeSource(Generic[T]):
         for obj in self._decodable():
             watch.push(WatchEvent(EventType.ADDED, obj, obj.resource_version))
         for item in self.broken.values():
-            watch.push(WatchEvent(EventType.ADDED, None, item.resource_version, undecodable=item))
+            watch.push(
+                WatchEvent(
+                    EventType.ADDED,
+                    None,
+                    item.resource_version,
+                    undecodable=item,
+                )
+            )
         if self.ends_initial_events:
             watch.push(self._bookmark(ends_initial_events=True))
 

@@ -88,7 +88,14 @@ def node_pod_probe_object(node: str, entries: Sequence[Json] = ()) -> Json:
     return typed("NodePodProbe", metadata={"name": node}, spec={"podProbes": list(entries)})
 
 
-def spec_entry(pod: str, uid: str, probes: Sequence[Json], *, namespace: str, ip: str = "") -> Json:
+def spec_entry(
+    pod: str,
+    uid: str,
+    probes: Sequence[Json],
+    *,
+    namespace: str,
+    ip: str = "",
+) -> Json:
     """An entry of NodePodProbe.spec."""
     return {"name": pod, "namespace": namespace, "uid": uid, "IP": ip, "probes": list(probes)}
 
@@ -179,11 +186,29 @@ class Hollow:
     async def add_node_pod_probe(self, name: str, probes: Sequence[Json] = ()) -> None:
         """A node with a NodePodProbe that lists `probes` of one pod, uid-1; no manager runs."""
         await self.add_node(name)
-        entries = [spec_entry("pod", "uid-1", probes, namespace="default")] if probes else ()
+        entries = (
+            [
+                spec_entry(
+                    "pod",
+                    "uid-1",
+                    probes,
+                    namespace="default",
+                )
+            ]
+            if probes
+            else ()
+        )
         path = node_pod_probe_path("").rstrip("/")
         await self.api.create(path, node_pod_probe_object(name, entries))
 
-    async def add_pods(self, count: int, *, nodes: int, first: int = 0, **more: Any) -> None:
+    async def add_pods(
+        self,
+        count: int,
+        *,
+        nodes: int,
+        first: int = 0,
+        **more: Any,
+    ) -> None:
         numbers = range(first, first + count)
         await run_concurrently(
             self.add_pod(number, node=node_name(number % nodes), **more) for number in numbers
@@ -192,7 +217,13 @@ class Hollow:
     async def add_pod(self, number: int, *, node: str, **more: Any) -> None:
         """`more` are arguments of `pod_object`."""
         at = format_time(utc_now())
-        body = pod_object(pod_name(number), node=node, ip=pod_ip(number), at=at, **more)
+        body = pod_object(
+            pod_name(number),
+            node=node,
+            ip=pod_ip(number),
+            at=at,
+            **more,
+        )
         status = body.pop("status")
         await self.api.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
         path = pod_path(pod_name(number), self.namespace, "status")

@@ -81,7 +81,13 @@ async def managers(
         async def start(name: str) -> ProxiedManager:
             proxy = await stack.enter_async_context(faulty_proxy(ground.upstream))
             kubeconfig = proxy.write_kubeconfig(folder, name)
-            running = programs.running("manager", kubeconfig, folder, *flags, name=name)
+            running = programs.running(
+                "manager",
+                kubeconfig,
+                folder,
+                *flags,
+                name=name,
+            )
             program = await stack.enter_async_context(running)
             await program.ready()
             return ProxiedManager(program, proxy)
@@ -105,7 +111,12 @@ async def two_managers(
     ground: HollowCluster, folder: Path
 ) -> AsyncIterator[tuple[ProxiedManager, ProxiedManager]]:
     """The working leader, and a standby with warm caches."""
-    async with managers(ground, folder, *lease_flags(LEASE_SECONDS), count=40) as start:
+    async with managers(
+        ground,
+        folder,
+        *lease_flags(LEASE_SECONDS),
+        count=40,
+    ) as start:
         first = await start("first")
         second = await start("second")
         await all_marked(ground)

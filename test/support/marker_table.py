@@ -139,7 +139,7 @@ def _largest_probes() -> list[Json]:
     probes: list[Json] = []
     for n in range(32):
         condition = f"{'p' * 200}/{n}"
-        probes.append({**probe, "name": f"{n:0200}", "podConditionType": condition})
+        probes.append({"name": f"{n:0200}", **probe, "podConditionType": condition})
     marks = policy(
         "Succeeded",
         labels=dict.fromkeys(keys, "v" * 63),
@@ -192,7 +192,12 @@ def _rows(groups: list[Json], *, valid: bool = False) -> Iterator[Row]:
                 _put(spec, other, value)
             shown = repr(pattern).replace(f"'{ITEM}'", repr(item))
             name = f"{path}{within}-{shown}"
-            yield Row(name, spec, field, group.get("server", ""))
+            yield Row(
+                name,
+                spec,
+                field,
+                group.get("server", ""),
+            )
 
 
 def _named(rows: Iterator[Row]) -> tuple[Row, ...]:

@@ -110,7 +110,12 @@ class PlaygroundNamespace:
         return await self.api.create(path, wanted)
 
     async def until(self, what: str, holds: Any, name: str = "web") -> Json:
-        return await self.api.pods.until(what, holds, name=name, namespace=self.namespace)
+        return await self.api.pods.until(
+            what,
+            holds,
+            name=name,
+            namespace=self.namespace,
+        )
 
     def pod_path(self, name: str = "web", subresource: str = "") -> str:
         return pod_path(name, self.namespace, subresource)

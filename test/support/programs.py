@@ -289,7 +289,13 @@ async def running(
     name: str = "",
 ) -> AsyncIterator[Program]:
     """The program for as long as the block runs."""
-    program = await start(mode, cluster, folder, *flags, name=name)
+    program = await start(
+        mode,
+        cluster,
+        folder,
+        *flags,
+        name=name,
+    )
     try:
         yield program
     finally:
@@ -307,7 +313,12 @@ async def running_daemon(
     """A daemon of `node` with this container runtime."""
     async with served(runtime) as endpoint:
         wanted = (f"--node-name={node}", f"--cri-endpoint={endpoint}", *flags)
-        async with running("daemon", cluster, folder, *wanted) as program:
+        async with running(
+            "daemon",
+            cluster,
+            folder,
+            *wanted,
+        ) as program:
             yield program
 
 

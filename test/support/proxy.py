@@ -117,7 +117,12 @@ class FaultyProxy:
     def write_kubeconfig(self, folder: Path, name: str = "proxy") -> Path:
         """A kubeconfig for this proxy."""
         path = folder / f"{name}.kubeconfig"
-        kubeconfig(path, cluster={"server": self.url}, user={}, context={})
+        kubeconfig(
+            path,
+            cluster={"server": self.url},
+            user={},
+            context={},
+        )
         return path
 
     # Faults.

@@ -105,10 +105,20 @@ class Scene(FakeApi):
     async def relabel(
         self, pod: str = "web-0", *, seconds: float = 4.0, **labels: str | None
     ) -> None:
-        await self.change(PODS, pod, {"metadata": {"labels": labels}}, seconds=seconds)
+        await self.change(
+            PODS,
+            pod,
+            {"metadata": {"labels": labels}},
+            seconds=seconds,
+        )
 
     async def change_probes(self, *probes: Json, marker: str = "web", seconds: float = 4.0) -> None:
-        await self.change(MARKERS, marker, {"spec": {"probes": list(probes)}}, seconds=seconds)
+        await self.change(
+            MARKERS,
+            marker,
+            {"spec": {"probes": list(probes)}},
+            seconds=seconds,
+        )
 
     async def drop(self, resource: Resource[Any], name: str, *, seconds: float = 4.0) -> None:
         """Deletes an object as another client."""
@@ -126,7 +136,13 @@ class Scene(FakeApi):
         """The provider of a virtual node sets the condition of its probe."""
         condition = {"type": "example.com/healthy", "status": status, "message": message}
         patch = {"status": {"conditions": [condition]}}
-        await self.change(PODS, "web-0", patch, manager="provider", seconds=seconds)
+        await self.change(
+            PODS,
+            "web-0",
+            patch,
+            manager="provider",
+            seconds=seconds,
+        )
 
     def renew(self, node: str = "node-1", *, ahead_seconds: float = 0.0) -> None:
         """The daemon of the node renews its Lease; its clock is `ahead_seconds` ahead of ours."""

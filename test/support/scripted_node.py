@@ -78,7 +78,13 @@ def probe_of(probe: Probe, name: str = "marker#probe", container: str = "main") 
 
 def pod_of(*probes: ContainerProbe, name: str = "pod", ip: str = "127.0.0.9") -> PodProbe:
     """A pod whose uid is its name with `uid-` before it."""
-    return PodProbe(name, "default", f"uid-{name}", ip, probes)
+    return PodProbe(
+        name,
+        "default",
+        f"uid-{name}",
+        ip,
+        probes,
+    )
 
 
 def spec_of(*pods: PodProbe) -> NodePodProbeSpec:
@@ -247,7 +253,12 @@ class FakeProber(Prober):
         if probers.on_probe is not None:
             probers.on_probe()
         number = len(probers.attempts)
-        attempt = Attempt(self._probe, target, loop_time(), None)
+        attempt = Attempt(
+            self._probe,
+            target,
+            loop_time(),
+            None,
+        )
         probers.attempts.append(attempt)
         probers.in_flight += 1
         probers.most_in_flight = max(probers.most_in_flight, probers.in_flight)
@@ -349,7 +360,12 @@ class FakeNodeApi:
         now = stamp(changed, str(self._version))
         self.object = now
         if watched_after:
-            asyncio.get_running_loop().call_later(watched_after, self._notify, before, now)
+            asyncio.get_running_loop().call_later(
+                watched_after,
+                self._notify,
+                before,
+                now,
+            )
         else:
             self._notify(before, now)
         return now

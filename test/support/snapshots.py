@@ -125,7 +125,14 @@ def snapshot(
     if renewed:
         leases.append(lease_wire(renewed=renewed, seconds=seconds))
     if led:
-        leases.append(lease_wire("manager-1", renewed=led, seconds=15, name=LEADER_ELECTION_ID))
+        leases.append(
+            lease_wire(
+                "manager-1",
+                renewed=led,
+                seconds=15,
+                name=LEADER_ELECTION_ID,
+            )
+        )
     reports = [npp_wire(entries=entries, statuses=statuses)]
     known: dict[str, Any] = {
         "nodes": _by_name(NODES, [node or node_wire()]),
@@ -178,7 +185,12 @@ def _restored(more: Json) -> Json:
     owned = owned_fields(labels=["role"], conditions=["example.com/healthy"])
     backup = {**owned, "manager": "velero", "subresource": ""}
     labels = {"app": "web", "role": "primary"}
-    return pod_wire(phase="Failed", labels=labels, owned=backup, **more)
+    return pod_wire(
+        phase="Failed",
+        labels=labels,
+        owned=backup,
+        **more,
+    )
 
 
 def ended(exit_code: int) -> SeenPod:

@@ -191,7 +191,13 @@ class Cluster:
                 return resource.decode(body)
             return served.put(wire)
 
-    async def patch(self, resource: Resource[T], key: NamespacedName, body: bytes, **_: Any) -> T:
+    async def patch(
+        self,
+        resource: Resource[T],
+        key: NamespacedName,
+        body: bytes,
+        **_: Any,
+    ) -> T:
         await self._begin(resource)
         with self.steps.fake():
             served: Served[T] = self.served[resource.plural]

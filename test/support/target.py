@@ -122,7 +122,12 @@ class WatchedKind:
             found[:] = [newest] if newest else []
             return newest and holds(newest)
 
-        await self.wait(f"{self.kind} {name}: {what}", check, seconds=seconds, show=found)
+        await self.wait(
+            f"{self.kind} {name}: {what}",
+            check,
+            seconds=seconds,
+            show=found,
+        )
         return found[0]
 
     async def until_gone(self, name: str, namespace: str = "") -> None:
@@ -137,7 +142,13 @@ class WatchedKind:
         show: object = None,
     ) -> None:
         """Returns once `holds`; checks it after each change of an object of the kind."""
-        await _wait([self], what, holds, seconds=seconds, seen=lambda: show)
+        await _wait(
+            [self],
+            what,
+            holds,
+            seconds=seconds,
+            seen=lambda: show,
+        )
 
 
 class Target:
@@ -151,7 +162,12 @@ class Target:
         self.pods = WatchedKind(client, "v1", "pods", "Pod")
         self.events = WatchedKind(client, "v1", "events", "Event")
         ours = "apps.kruise.io/v1alpha1"
-        self.markers = WatchedKind(client, ours, "podprobemarkers", "PodProbeMarker")
+        self.markers = WatchedKind(
+            client,
+            ours,
+            "podprobemarkers",
+            "PodProbeMarker",
+        )
         self.node_pod_probes = WatchedKind(
             client, ours, "nodepodprobes", "NodePodProbe", namespaced=False
         )
@@ -167,7 +183,14 @@ class Target:
     async def merge(self, path: str, change: Json) -> Json:
         """A JSON merge patch of the object, or subresource, at `path`."""
         body = msgspec.json.encode(change)
-        return _object(await self.client.request_raw("PATCH", path, body, PatchType.MERGE))
+        return _object(
+            await self.client.request_raw(
+                "PATCH",
+                path,
+                body,
+                PatchType.MERGE,
+            )
+        )
 
     async def delete(self, path: str, *, grace_seconds: int | None = None) -> Json:
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
@@ -179,7 +202,13 @@ class Target:
         self, what: str, differs: Callable[[], object], *, seconds: float = PATIENCE_SECONDS
     ) -> None:
         """Returns once `differs` is empty; checks it after each change."""
-        await _wait(self._kinds, what, lambda: not differs(), seconds=seconds, seen=differs)
+        await _wait(
+            self._kinds,
+            what,
+            lambda: not differs(),
+            seconds=seconds,
+            seen=differs,
+        )
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator["Target"]:

@@ -78,7 +78,12 @@ def _inventions(history: Changes, events: Changes) -> Iterator[str]:
             yield f"true: {event} was never written"
 
 
-def _gaps(history: Changes, events: Changes, since: int, until: int) -> Iterator[str]:
+def _gaps(
+    history: Changes,
+    events: Changes,
+    since: int,
+    until: int,
+) -> Iterator[str]:
     received = set(_changes(events))
     newest = max([until, *(event.version for event in received)])
     for event in received:
