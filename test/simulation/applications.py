@@ -190,7 +190,7 @@ def behave(
     seconds: float,
 ) -> None:
     """From now on the application answers so."""
-    assert world.applications is not None
+    assert world.applications
     world.applications.set(pod, probe, Behaviour(good, seconds))
 
 

@@ -52,7 +52,7 @@ def create_pod(
     wire["spec"]["containers"] = [{"name": "main", "image": "none"}]
     wire["spec"]["restartPolicy"] = "OnFailure"
     created = world.post(PODS.path(NAMESPACE), wire)
-    if created is not None:
+    if created:
         world.merge_status(name, wire["status"])
         _start_container(
             world,
@@ -64,7 +64,7 @@ def create_pod(
 
 def delete_pod(world: World, name: str) -> None:
     runtime = world.runtimes[node_of(world, name)]
-    if _delete(world, PODS, name) is not None:
+    if _delete(world, PODS, name):
         container = world.containers.pop(name)
         runtime.stop(container)
         runtime.remove(container)
@@ -142,7 +142,7 @@ def overwrite_mark(
 def pause(world: World, name: str, value: str | None) -> None:
     """Pause or resume the probes of a pod or of a marker."""
     resource: Resource[Any] = PODS if name in POD_NAMES else MARKERS
-    if world.get(resource, name) is not None:
+    if world.get(resource, name):
         world.merge(resource, name, {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}})
 
 
@@ -207,7 +207,7 @@ def marker_spec(name: str, random: Random) -> Json:
 
 def empty_plan(world: World, node: str) -> None:
     """Remove all entries from the spec of a NodePodProbe."""
-    if world.get(NODE_POD_PROBES, node) is not None:
+    if world.get(NODE_POD_PROBES, node):
         world.merge(NODE_POD_PROBES, node, {"spec": {"podProbes": None}})
 
 
@@ -218,7 +218,7 @@ def delete_plan(world: World, node: str) -> None:
 
 def recreate_node(world: World, node: str, down_seconds: float) -> None:
     """Delete a Node, and register it again as a new object."""
-    if _delete(world, NODES, node) is not None:
+    if _delete(world, NODES, node):
         world.after(down_seconds, f"register {node}", partial(register_node, world, node))
 
 

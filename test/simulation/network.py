@@ -16,6 +16,7 @@ from simulation.loop import PROCESS
 from simulation.servers import ApiServers, refusal
 
 from kruise_probe.api.errors import ConnectionFailed
+from kruise_probe.api.times import loop_time
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.connection import ConnectionBroken
 from kruise_probe.client.request import Request
@@ -189,7 +190,7 @@ class FaultyConnection:
     async def _exchange(self, request: Request, writes: bool) -> Response:
         random = self._random
         chances = self.chances
-        sent_at = asyncio.get_running_loop().time()
+        sent_at = loop_time()
         await self._pass()
         if random.random() < chances.lose_request:
             raise ConnectionBroken("lost before the server", was_new=True)
@@ -206,7 +207,7 @@ class FaultyConnection:
 
     def _sent(self, request: Request, check: Callable[[], None] | None) -> Sent:
         call = self._servers.call(request, self._agent)
-        if check is not None and call.verb in WRITES:
+        if check and call.verb in WRITES:
             check()
         version = call.query.get("resourceVersion", "")
         sent = Sent(
@@ -249,7 +250,7 @@ class FaultyConnection:
 
     def _close(self, stream: SimulatedStream) -> None:
         pump = self._streams.pop(stream, None)
-        if pump is not None:
+        if pump:
             pump.cancel()
 
     async def _pump(self, watch: Watch, stream: SimulatedStream) -> None:

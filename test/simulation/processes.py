@@ -96,7 +96,7 @@ class SimulatedProcess(ABC):
 
     def kill(self) -> None:
         """As SIGKILL."""
-        if self.connection is not None:
+        if self.connection:
             self.connection.kill()
         self._cancel()
 
@@ -106,7 +106,7 @@ class SimulatedProcess(ABC):
 
     def _cancel(self) -> None:
         task, self._task = self._task, None
-        if task is not None:
+        if task:
             task.cancel()
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
@@ -204,7 +204,7 @@ class SimulatedDaemon(SimulatedProcess):
         )
 
     def _prober_for(self, entry: ContainerProbe) -> Prober:
-        if self.network_prober is not None and entry.probe.exec is None:
+        if self.network_prober and entry.probe.exec is None:
             return self.network_prober(entry)
         return prober_for(
             entry,

@@ -374,7 +374,7 @@ class Truth:
         return claims
 
     def _age_of(self, container: FakeContainer) -> float:
-        assert container.started_at is not None
+        assert container.started_at
         return (self._world.clock() - container.started_at).total_seconds()
 
     def _check(

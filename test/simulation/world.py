@@ -208,7 +208,7 @@ class World:
         if kind not in self._kinds.values():
             return
         stored = new or old
-        assert stored is not None
+        assert stored
         name = stored.key.name
         writer = self.servers.caller
         commit = Commit(
@@ -260,7 +260,7 @@ class World:
     ) -> Json | None:
         """The answer to a request; None for a refusal."""
         request = Request(method, target)
-        if body is not None:
+        if body:
             request = Request(
                 method,
                 target,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.connections import listening
-from support.kubeconfig import kubeconfig
+from support.kubeconfig import kubeconfig_for
 from yarl import URL
 
 CHUNK_BYTES = 1024
@@ -62,14 +62,7 @@ class Balancer:
             yield self
 
     def write_kubeconfig(self, folder: Path, name: str = "balancer") -> Path:
-        path = folder / f"{name}.kubeconfig"
-        kubeconfig(
-            path,
-            cluster={"server": self.url},
-            user={},
-            context={},
-        )
-        return path
+        return kubeconfig_for(self.url, folder, name)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1

@@ -104,7 +104,7 @@ class BrowserTab:
 async def browser() -> AsyncIterator[BrowserTab]:
     """Start Chromium with an empty profile, and end it with all of its processes."""
     chromium = program()
-    assert chromium is not None, f"none of {NAMES} is in PATH"
+    assert chromium, f"none of {NAMES} is in PATH"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = await asyncio.create_subprocess_exec(
             chromium,
@@ -142,7 +142,7 @@ async def _page_of(session: aiohttp.ClientSession, port: int) -> str:
 
 
 async def _port_of(process: asyncio.subprocess.Process) -> int:
-    assert process.stderr is not None
+    assert process.stderr
     said = ""
     async for line in process.stderr:
         said += line.decode(errors="replace")

@@ -1,10 +1,9 @@
 """A listener whose connections end with its block."""
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from kruise_probe_playground.apiserver.frontend import abort
@@ -27,9 +26,9 @@ async def listening(
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        assert task is not None
+        assert task
         taken[task] = writer
-        with contextlib.suppress(asyncio.CancelledError):
+        with suppress(asyncio.CancelledError):
             await serve(reader, writer)
 
     server = await asyncio.start_server(connected, host, port, ssl=tls)

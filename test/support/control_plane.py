@@ -1,12 +1,11 @@
 """A real etcd, API server and controller manager of a test's own, and hollow objects on them."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -91,7 +90,7 @@ class ControlPlane:
         """Compacts etcd to the newest version, as the API server does every five minutes."""
         timeout = aiohttp.ClientTimeout(total=10)
         async with aiohttp.ClientSession(timeout=timeout) as session:
-            with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+            with suppress(aiohttp.ClientError, OSError, TimeoutError):
                 async with session.post(f"{self.etcd}/v3/kv/range", json={"key": "AA=="}) as answer:
                     revision = (await answer.json())["header"]["revision"]
                 wanted = {"revision": revision, "physical": True}
@@ -180,14 +179,14 @@ async def staged(plane: ControlPlane, namespace: str) -> AsyncIterator[HollowClu
 
 
 async def _if_new(api: Target, path: str, body: Json) -> None:
-    with contextlib.suppress(AlreadyExists):
+    with suppress(AlreadyExists):
         await api.create(path, body)
 
 
 async def until_served(api: Target, path: str) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            with contextlib.suppress(KubeError):
+            with suppress(KubeError):
                 await api.get(path)
                 return
             await asyncio.sleep(0.2)
@@ -198,7 +197,7 @@ async def _clean(api: Target, namespace: str) -> None:
     for marker in (await api.get(markers))["items"]:
         path = f"{markers}/{marker['metadata']['name']}"
         await api.merge(path, {"metadata": {"finalizers": None}})
-        with contextlib.suppress(NotFound):  # it was being deleted
+        with suppress(NotFound):  # it was being deleted
             await api.delete(path)
     await _clear(api, f"/api/v1/namespaces/{namespace}/pods")
     await _clear(api, "/api/v1/nodes")
@@ -208,6 +207,6 @@ async def _clean(api: Target, namespace: str) -> None:
 async def _clear(api: Target, path: str) -> None:
     """Deletes a collection. Thousands of objects take longer than the deadline of a request, so it tries again."""
     for _ in range(20):
-        with contextlib.suppress(ConnectionFailed):
+        with suppress(ConnectionFailed):
             await api.delete(path, grace_seconds=0)
             return

@@ -26,7 +26,7 @@ from kruise_probe.api.meta import (
     Undecodable,
     WatchEvent,
 )
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -296,8 +296,8 @@ class FakeSource(Generic[T]):
             self._watches.remove(watch)
 
     def _note(self, verb: str, resource_version: str, **more: Any) -> None:
-        at = asyncio.get_running_loop().time()
-        self.requests.append(SourceRequest(at, verb, resource_version, **more))
+        request = SourceRequest(loop_time(), verb, resource_version, **more)
+        self.requests.append(request)
 
     def _send_initial(self, watch: _Watch[T]) -> None:
         for obj in self._decodable():
@@ -323,26 +323,29 @@ class FakeSource(Generic[T]):
                 watch.push(event)
 
     async def _events(self, watch: _Watch[T], timeout_seconds: int) -> AsyncIterator[WatchEvent[T]]:
-        time = asyncio.get_running_loop().time
-        ends_at = time() + timeout_seconds
-        heard_at = time()
+        heard_at = loop_time()
+        ends_at = heard_at + timeout_seconds
         while True:
             while watch.pending:
                 item = watch.pending.popleft()
                 if isinstance(item, _Ended):
-                    if item.error is not None:
+                    if item.error:
                         raise item.error
                     return
-                heard_at = time()
+                heard_at = loop_time()
                 yield item
-            now = time() + CLOCK_SLACK_SECONDS
+            now = loop_time() + CLOCK_SLACK_SECONDS
             if watch.silent and now >= heard_at + READ_DEADLINE_SECONDS:
                 raise NoResponse("nothing read for 70 s")
             if now >= ends_at:
                 return
             watch.wake.clear()
             await self._sleep_until_event(watch, min(ends_at, heard_at + BOOKMARK_SECONDS))
-            if not watch.pending and not watch.silent and time() + CLOCK_SLACK_SECONDS < ends_at:
+            if (
+                not watch.pending
+                and not watch.silent
+                and loop_time() + CLOCK_SLACK_SECONDS < ends_at
+            ):
                 watch.push(self._bookmark())
 
     async def _sleep_until_event(self, watch: _Watch[T], until: float) -> None:

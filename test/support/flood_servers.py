@@ -1,13 +1,12 @@
 """Servers that send to a probe without end, with one thread for each connection."""
 
-import contextlib
 import socket
 import ssl
 import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 FLOOD_SECONDS = 20.0
 CHUNK_BYTES = 16 * 1024
@@ -27,7 +26,7 @@ def flooding(
     block = flood * max(repetitions, 1)
 
     def send(accepted: socket.socket) -> None:
-        with contextlib.suppress(OSError), accepted:
+        with suppress(OSError), accepted:
             accepted.settimeout(60)
             connection = tls.wrap_socket(accepted, server_side=True) if tls else accepted
             with connection:
@@ -38,7 +37,7 @@ def flooding(
                     connection.sendall(block)
 
     def accept() -> None:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             while True:
                 accepted, _ = listening.accept()
                 threading.Thread(target=send, args=(accepted,), daemon=True).start()
@@ -47,7 +46,7 @@ def flooding(
     try:
         yield listening.getsockname()[1]
     finally:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             listening.shutdown(socket.SHUT_RDWR)
         listening.close()
 

@@ -9,6 +9,13 @@ import yaml
 Part = Mapping[str, Any]
 
 
+def kubeconfig_for(url: str, folder: Path, name: str) -> Path:
+    """Write a file for a server without credentials."""
+    path = folder / f"{name}.kubeconfig"
+    kubeconfig(path, cluster={"server": url}, user={}, context={})
+    return path
+
+
 def kubeconfig(
     path: Path,
     *,

@@ -16,6 +16,8 @@ from support.fake_runtime import ScriptedRuntime, served
 from support.patience import PATIENCE_SECONDS
 from yarl import URL
 
+from kruise_probe.api.times import loop_time
+
 Look = Callable[[], Awaitable[bool]]
 
 SECRETS = "/var/run/secrets"
@@ -80,9 +82,9 @@ def _status_mb(pid: int, name: str) -> float:
 
 async def until(what: str, holds: Look, *, seconds: float = PATIENCE_SECONDS) -> None:
     """Polls until `holds`, for conditions of other processes."""
-    give_up_at = asyncio.get_running_loop().time() + seconds
+    give_up_at = loop_time() + seconds
     while not await holds():
-        assert asyncio.get_running_loop().time() < give_up_at, f"not within {seconds:g} s: {what}"
+        assert loop_time() < give_up_at, f"not within {seconds:g} s: {what}"
         await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -178,12 +180,11 @@ class Program:
 
     async def terminate(self) -> tuple[int, float]:
         """SIGTERM; the exit code, and the seconds until then."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = loop_time()
         self.process.terminate()
         async with asyncio.timeout(PATIENCE_SECONDS):
             code = await self.process.wait()
-        return code, loop.time() - began
+        return code, loop_time() - began
 
     async def end(self) -> None:
         """Ends it in any case."""

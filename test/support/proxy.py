@@ -8,10 +8,9 @@ Faults of the server: `fail` returns an error instead of it, `hold` forwards a r
 """
 
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,11 +19,12 @@ from weakref import WeakKeyDictionary
 import aiohttp
 from aiohttp import web
 from aiohttp.connector import NEEDS_CLEANUP_CLOSED
-from support.kubeconfig import kubeconfig
+from support.kubeconfig import kubeconfig_for
 from support.patience import PATIENCE_SECONDS
 from support.wire import typed
 from yarl import URL
 
+from kruise_probe.api.times import loop_time
 from kruise_probe.client.config import ClusterConfig
 
 SKIPPED_HEADERS = frozenset(
@@ -116,14 +116,7 @@ class FaultyProxy:
 
     def write_kubeconfig(self, folder: Path, name: str = "proxy") -> Path:
         """A kubeconfig for this proxy."""
-        path = folder / f"{name}.kubeconfig"
-        kubeconfig(
-            path,
-            cluster={"server": self.url},
-            user={},
-            context={},
-        )
-        return path
+        return kubeconfig_for(self.url, folder, name)
 
     # Faults.
 
@@ -148,7 +141,7 @@ class FaultyProxy:
         """Breaks all connections; returns the number of requests in flight."""
         broken = list(self._open)
         for request in broken:
-            if request.transport is not None:
+            if request.transport:
                 request.transport.abort()
         return len(broken)
 
@@ -191,7 +184,7 @@ class FaultyProxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         query = request.query
         seen = SeenRequest(
-            asyncio.get_running_loop().time(),
+            loop_time(),
             request.method,
             request.path,
             query.get("watch") in ("1", "true"),
@@ -259,7 +252,7 @@ class FaultyProxy:
                 await self._unless_lost(holes)
                 return response
         except (aiohttp.ClientError, OSError):
-            if request.transport is not None:
+            if request.transport:
                 request.transport.abort()
             raise
 
@@ -291,7 +284,7 @@ class FaultyProxy:
                 self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
                 yield
             finally:
-                with contextlib.suppress(TimeoutError):
+                with suppress(TimeoutError):
                     async with asyncio.timeout(2):
                         await runner.cleanup()
 

@@ -11,6 +11,7 @@ from support.background import background
 from support.fake_api import FakeApi
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
+from kruise_probe.api.times import loop_time
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import build
 from kruise_probe.controllers.state import ManagerOptions
@@ -22,7 +23,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 def loop_clock() -> datetime:
     """The wall clock of virtual time."""
-    return START + timedelta(seconds=asyncio.get_running_loop().time())
+    return START + timedelta(seconds=loop_time())
 
 
 @asynccontextmanager

@@ -250,7 +250,7 @@ class FakeProber(Prober):
 
     async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
         probers = self._probers
-        if probers.on_probe is not None:
+        if probers.on_probe:
             probers.on_probe()
         number = len(probers.attempts)
         attempt = Attempt(
@@ -302,7 +302,7 @@ class FakeNodeApi:
 
     @property
     def status(self) -> NodePodProbeStatus:
-        assert self.object is not None
+        assert self.object
         return self.object.status or NodePodProbeStatus()
 
     def states(self) -> dict[str, ContainerProbeState]:
@@ -342,7 +342,7 @@ class FakeNodeApi:
 
     def remove(self) -> None:
         before = self.object
-        assert before is not None
+        assert before
         self.object = None
         for handler in self._handlers:
             handler.on_delete(before)
@@ -390,7 +390,7 @@ class FakeNodeApi:
         await self._synced.wait()
 
     async def run(self) -> None:
-        if self.object is not None:
+        if self.object:
             for handler in self._handlers:
                 handler.on_add(self.object, True)
         self._synced.set()
@@ -426,7 +426,7 @@ class FakeNodeApi:
         return self._write_status(update).metadata
 
     async def _may_fail(self, request: str) -> None:
-        if self.fail is not None:
+        if self.fail:
             await self.fail(request)
 
     async def patch(
@@ -448,7 +448,7 @@ class FakeNodeApi:
         return self._write_status(json.loads(body))
 
     def _write_status(self, body: dict[str, Any]) -> NodePodProbe:
-        assert self.object is not None
+        assert self.object
         assert set(body) == {"status"}, "the daemon writes nothing but the status"
         if self.prunes:
             _prune(body["status"])
@@ -477,12 +477,12 @@ class FakeNodeApi:
 
     def renew_as(self, holder: str) -> None:
         """Another process renews the Lease."""
-        assert self.lease is not None
+        assert self.lease
         self.lease["spec"]["holderIdentity"] = holder
         self._lease_version += 1
 
     def _decoded_lease(self) -> Any:
-        assert self.lease is not None
+        assert self.lease
         metadata = self.lease["metadata"] | {"resourceVersion": str(self._lease_version)}
         return decoded(LEASES, self.lease | {"metadata": metadata})
 

@@ -5,10 +5,9 @@ real API server and kubelet in test/e2e/test_try.py.
 """
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -166,10 +165,10 @@ def _refusal(pod: ScriptedPod, request: web.Request, resource: str) -> web.Respo
 async def _exec(pod: ScriptedPod, request: web.Request) -> web.StreamResponse:
     if refusal := _refusal(pod, request, "exec"):
         return refusal
-    assert pod.execute is not None, "no script of the command"
+    assert pod.execute, "no script of the command"
     socket = Socket(protocols=(PROTOCOL,))
     await socket.prepare(request)
-    with contextlib.suppress(ConnectionError):
+    with suppress(ConnectionError):
         await pod.execute(socket, request.query.getall("command"))
     await socket.close()
     return socket
@@ -195,7 +194,7 @@ async def _forward(pod: ScriptedPod, request: web.Request) -> web.StreamResponse
     reader, writer = await asyncio.open_connection("127.0.0.1", pod.ports[port])
     upwards = asyncio.create_task(_copy_to_pod(socket, writer))
     try:
-        with contextlib.suppress(ConnectionError):
+        with suppress(ConnectionError):
             while data := await reader.read(4096):
                 await socket.send_bytes(b"\x00" + data)
     finally:

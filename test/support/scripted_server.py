@@ -1,13 +1,12 @@
 """A TCP server with a script for each connection; it records the requests."""
 
 import asyncio
-import contextlib
 import socket
 import ssl
 import struct
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,10 +47,10 @@ async def serving(
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server.connections += 1
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await act(reader, writer)
         writer.close()
-        with contextlib.suppress(OSError, asyncio.CancelledError):
+        with suppress(OSError, asyncio.CancelledError):
             await writer.wait_closed()
         server.ended += 1
         server.one_ended.set()

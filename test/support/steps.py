@@ -76,7 +76,7 @@ class Served(Generic[T]):
         yield self._sent()
 
     async def _sent(self) -> AsyncIterator[WatchEvent[T]]:
-        assert self._events is not None
+        assert self._events
         while True:
             yield await self._events.get()
 
@@ -96,7 +96,7 @@ class Served(Generic[T]):
         self._version += 1
         wire["metadata"]["resourceVersion"] = str(self._version)
         obj = decoded(self.resource, wire)
-        if self._events is not None:
+        if self._events:
             self._events.put_nowait(WatchEvent(kind, obj, obj.resource_version))
         return obj
 

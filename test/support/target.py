@@ -95,7 +95,7 @@ class WatchedKind:
     def current(self, name: str, namespace: str = "") -> Json:
         """As `newest`, for an object that exists."""
         found = self.newest(name, namespace)
-        assert found is not None, f"{self.kind} {name} does not exist"
+        assert found, f"{self.kind} {name} does not exist"
         return found
 
     def all(self) -> list[Json]:
