@@ -28,6 +28,11 @@ ROLE_STEPS = 300
 ROLE_SECONDS = 900.0
 
 Arguments = tuple[Any, ...]
+Row = list[Any]
+"""Time, name and arguments of a step."""
+
+
+FUNCTIONS = {**vars(applications), **vars(faults), **vars(edits)}
 
 
 class PlanStep(NamedTuple):
@@ -42,7 +47,7 @@ class PlanStep(NamedTuple):
 
     def apply(self, world: World) -> None:
         world.note("plan", str(self))
-        _function(self.name)(world, *self.arguments)
+        FUNCTIONS[self.name](world, *self.arguments)
 
 
 class SimulationPlan(NamedTuple):
@@ -59,17 +64,8 @@ class SimulationPlan(NamedTuple):
         return "\n".join(f"  {step.at:7.3f} {step}" for step in self.steps)
 
 
-def steps_of(rows: list[list[Any]]) -> tuple[PlanStep, ...]:
-    """The steps of rows of time, name and arguments."""
+def steps_of(rows: list[Row]) -> tuple[PlanStep, ...]:
     return tuple(sorted(PlanStep(at, name, tuple(arguments)) for at, name, *arguments in rows))
-
-
-def _function(name: str) -> Callable[..., None]:
-    for module in (edits, faults, applications):
-        if hasattr(module, name):
-            function: Callable[..., None] = getattr(module, name)
-            return function
-    raise LookupError(name)
 
 
 class Seconds(tuple[float, ...]):

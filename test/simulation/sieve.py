@@ -9,10 +9,9 @@ Differs: no reference traces; each run must end as from scratch, which is strong
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from simulation import faults
-from simulation.plan import PLANS, SimulationPlan, steps_of
+from simulation.plan import PLANS, Row, SimulationPlan, steps_of
 from simulation.world import DAEMONS, MANAGERS, Commit, World
 
 HISTORY = steps_of(PLANS["history"])
@@ -47,7 +46,7 @@ class KillAfterWrite:
 
 
 def unobserved(
-    edits: list[list[Any]],
+    edits: list[Row],
     processes: tuple[str, ...],
     *,
     lists: bool,
@@ -56,7 +55,7 @@ def unobserved(
     first, second = edits
     missed_from = FIRST_AT_SECONDS - 0.5
     missed_seconds = SECOND_AT_SECONDS - FIRST_AT_SECONDS + 3.0
-    rows: list[list[Any]] = [
+    rows: list[Row] = [
         [FIRST_AT_SECONDS, *first],
         [SECOND_AT_SECONDS, *second],
         *([missed_from, "sever", process, missed_seconds, True] for process in processes),
@@ -74,7 +73,7 @@ def stale() -> Iterator[tuple[str, SimulationPlan]]:
     """Restarts against the frozen server 1 at every second of the history, with and without a leader on server 0."""
     for process in (*MANAGERS, *DAEMONS):
         for at in (10.0, 21.0, 29.0):
-            rows = [
+            rows: list[Row] = [
                 [0.5, "connect", process, 1],
                 [0.6, "kill", process, 0.0],
                 [at, "lag", 1, 20.0],

@@ -17,7 +17,7 @@ from simulation.experiment import (
     kill_a_daemon,
 )
 from simulation.network import Sent
-from simulation.plan import STEADY_AT_SECONDS, PlanStep, SimulationPlan
+from simulation.plan import STEADY_AT_SECONDS, Row, SimulationPlan, steps_of
 from simulation.runner import Failed, judge, simulated
 from simulation.safety import Safety
 from simulation.world import Commit, World
@@ -34,12 +34,12 @@ from kruise_probe.informers.reflector import Reflector
 from kruise_probe.manager.leader_election import LeaderElector
 from kruise_probe.workqueue.queue import WorkQueue
 
-EDITS = (
-    PlanStep(1.0, "put_marker", ("way", 3)),
-    PlanStep(1.0, "put_marker", ("gateway", 5)),
-    PlanStep(21.0, "set_outcome", ("web-1", "way-p", 1, "bad")),
-    PlanStep(22.0, "set_outcome", ("web-2", "gateway-p", 1, "bad")),
-)
+EDITS: list[Row] = [
+    [1.0, "put_marker", "way", 3],
+    [1.0, "put_marker", "gateway", 5],
+    [21.0, "set_outcome", "web-1", "way-p", 1, "bad"],
+    [22.0, "set_outcome", "web-2", "gateway-p", 1, "bad"],
+]
 
 
 def raising_afterwards(owner: Any, name: str) -> Break:
@@ -63,7 +63,7 @@ def _no_pod(*_: object) -> Iterator[None]:
     yield from ()
 
 
-CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
+CASES: dict[str, tuple[str, list[Row], Break]] = {
     "results that never reach the pods": (
         "the desired state is reached",
         EDITS,
@@ -71,20 +71,20 @@ CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
     ),
     "labels of pods that are not followed": (
         "the desired state is reached",
-        (
+        [
             *EDITS,
-            PlanStep(25.0, "label", ("web-1", "db")),
-            PlanStep(26.0, "label", ("web-2", "db")),
-        ),
+            [25.0, "label", "web-1", "db"],
+            [26.0, "label", "web-2", "db"],
+        ],
         replace(PodEvents, "on_update", returning(None)),
     ),
     "an expired version that is not dropped": (
         "the desired state is reached",
-        (
-            PlanStep(5.0, "expire", ()),
-            *(PlanStep(5.0, "cut_streams", (manager,)) for manager in ("manager-1", "manager-2")),
+        [
+            [5.0, "expire"],
+            *([5.0, "cut_streams", manager] for manager in ("manager-1", "manager-2")),
             *EDITS,
-        ),
+        ],
         replace(Reflector, "_is_version_invalid", returning(False)),
     ),
     "entries that are written at every resync": (
@@ -94,25 +94,22 @@ CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
     ),
     "daemons that read no results back": (
         "faults change nothing",
-        (*EDITS, PlanStep(STEADY_AT_SECONDS + 5, "kill", ("daemon-node-1", 1.0))),
+        [*EDITS, [STEADY_AT_SECONDS + 5, "kill", "daemon-node-1", 1.0]],
         replace(supervisor, "recorded_in", returning({})),
     ),
     "writes of a leader whose term has ended": (
         "safety",
-        (
+        [
             *EDITS[:2],
-            PlanStep(10.0, "stop", ("manager-1", 28.0)),
-            PlanStep(10.0, "skew", ("manager-2", 0.0)),
-            *(
-                PlanStep(11.0 + n, "set_outcome", (f"web-{n % 4}", "way-p", n % 2, f"{n}"))
-                for n in range(30)
-            ),
-        ),
+            [10.0, "stop", "manager-1", 28.0],
+            [10.0, "skew", "manager-2", 0.0],
+            *([11.0 + n, "set_outcome", f"web-{n % 4}", "way-p", n % 2, f"{n}"] for n in range(30)),
+        ],
         replace(LeaderElector, "check", returning(None)),
     ),
     "conditions that are True for Unknown": (
         "safety",
-        (PlanStep(0.0, "restart_container", ("web-1", 100.0)), *EDITS),
+        [[0.0, "restart_container", "web-1", 100.0], *EDITS],
         replace(marking, "CONDITION_STATUS", dict.fromkeys(ProbeState, "True")),
     ),
     "an event handler that raises": (
@@ -127,7 +124,7 @@ CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
     ),
     "a finalizer that does not wait for entries and marks": (
         "safety",
-        (EDITS[0], PlanStep(30.0, "drop_marker", ("way",))),
+        [EDITS[0], [30.0, "drop_marker", "way"]],
         finalize_at_once,
     ),
 }
@@ -136,13 +133,13 @@ CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
 @cases("oracle steps break_it", **CASES)
 def test_an_oracle_fails_on_a_broken_product(
     oracle: str,
-    steps: tuple[PlanStep, ...],
+    steps: list[Row],
     break_it: Break,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     quiet_seconds = 700.0 if "rest" in oracle else 1.0
-    steady = any(step.at >= STEADY_AT_SECONDS for step in steps)
-    plan = SimulationPlan(0, tuple(sorted(steps)), steady)
+    planned = steps_of(steps)
+    plan = SimulationPlan(0, planned, steady=planned[-1].at >= STEADY_AT_SECONDS)
     whole = judge(plan, quiet_seconds=quiet_seconds)
     assert not whole.oracle, whole
     break_it(monkeypatch)

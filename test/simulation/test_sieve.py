@@ -1,9 +1,7 @@
 """Sieve's plans: intermediate, unobserved and stale states."""
 
-from typing import Any
-
 import pytest
-from simulation.plan import SimulationPlan
+from simulation.plan import Row, SimulationPlan
 from simulation.runner import judge
 from simulation.sieve import HISTORY, SUPERSEDED, KillAfterWrite, stale, unobserved
 from simulation.world import DAEMONS, MANAGERS
@@ -35,7 +33,7 @@ def test_a_kill_after_any_write_ends_as_from_scratch(processes: tuple[str, ...],
 @pytest.mark.parametrize("edits", SUPERSEDED.values(), ids=SUPERSEDED)
 @cases("processes", managers=MANAGERS, daemons=DAEMONS)
 def test_a_state_that_nobody_observed_leaves_nothing(
-    processes: tuple[str, ...], edits: list[list[Any]], lists: bool
+    processes: tuple[str, ...], edits: list[Row], lists: bool
 ) -> None:
     result = judge(unobserved(edits, processes, lists=lists), quiet_seconds=QUIET_SECONDS)
     assert not result.oracle, result

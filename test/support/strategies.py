@@ -3,7 +3,7 @@
 from itertools import product
 from pathlib import Path
 
-from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, booleans, composite, lists, sampled_from, sets
 from support.builders import (
     condition_wire,
     container_wire,
@@ -33,41 +33,45 @@ HANDLERS: list[Json] = [
 POLICIES: list[list[Json]] = load_table(Path(__file__).parents[1] / "data" / "policies.yaml", {})
 
 
-@st.composite
-def probes(draw: st.DrawFn, name: str) -> Json:
+@composite
+def probes(draw: DrawFn, name: str) -> Json:
     return probe_wire(
         name,
-        container=draw(st.sampled_from(["main", "side", "absent"])),
-        condition=draw(st.sampled_from([None, *CONDITIONS])),
-        policies=draw(st.sampled_from(POLICIES)),
-        handler=draw(st.sampled_from(HANDLERS)),
+        container=draw(sampled_from(["main", "side", "absent"])),
+        condition=draw(sampled_from([None, *CONDITIONS])),
+        policies=draw(sampled_from(POLICIES)),
+        handler=draw(sampled_from(HANDLERS)),
     )
 
 
-@st.composite
-def markers(draw: st.DrawFn, namespaces: tuple[str, ...] = NAMESPACES) -> Json:
-    probe_names = draw(st.sampled_from([("p",), ("pp", "p"), ("way",), ("p", "pp", "way")]))
+@composite
+def markers(draw: DrawFn, namespaces: tuple[str, ...] = NAMESPACES) -> Json:
+    probe_names = draw(sampled_from([("p",), ("pp", "p"), ("way",), ("p", "pp", "way")]))
     return marker_wire(
-        draw(st.sampled_from(MARKER_NAMES)),
-        namespace=draw(st.sampled_from(namespaces)),
-        created=draw(st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"])),
-        selector={"matchLabels": {"app": draw(st.sampled_from(["web", "db"]))}},
+        draw(sampled_from(MARKER_NAMES)),
+        namespace=draw(sampled_from(namespaces)),
+        created=draw(sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"])),
+        selector={"matchLabels": {"app": draw(sampled_from(["web", "db"]))}},
         probes=[draw(probes(name)) for name in probe_names],
     )
 
 
-@st.composite
+@composite
 def marker_sets(
-    draw: st.DrawFn, namespaces: tuple[str, ...] = NAMESPACES, min_size: int = 0
+    draw: DrawFn, namespaces: tuple[str, ...] = NAMESPACES, min_size: int = 0
 ) -> list[Json]:
     """Markers with different keys."""
-    lists = st.lists(
+
+    def key_of(marker: Json) -> tuple[str, str]:
+        return marker["metadata"]["namespace"], marker["metadata"]["name"]
+
+    found = lists(
         markers(namespaces),
-        unique_by=lambda marker: (marker["metadata"]["namespace"], marker["metadata"]["name"]),
+        unique_by=key_of,
         min_size=min_size,
         max_size=4,
     )
-    return draw(lists)
+    return draw(found)
 
 
 FOREIGN_CONDITIONS: list[list[Json]] = [
@@ -77,38 +81,38 @@ FOREIGN_CONDITIONS: list[list[Json]] = [
 ]
 
 
-@st.composite
-def pods(draw: st.DrawFn, name: str = "web-0", namespace: str | None = None) -> Json:
+@composite
+def pods(draw: DrawFn, name: str = "web-0", namespace: str | None = None) -> Json:
     """Pods in all states, with labels and conditions of other clients."""
-    labels = draw(st.sampled_from([{}, {"l1": "x"}, {"l1": "", "l2": "y", "l3": "x"}]))
-    conditions = draw(st.sampled_from(FOREIGN_CONDITIONS))
-    main = container_wire(ports={"http": 8080}, startup_probe=draw(st.booleans()))
+    labels = draw(sampled_from([{}, {"l1": "x"}, {"l1": "", "l2": "y", "l3": "x"}]))
+    conditions = draw(sampled_from(FOREIGN_CONDITIONS))
+    main = container_wire(ports={"http": 8080}, startup_probe=draw(booleans()))
     return pod_wire(
         name,
-        namespace=namespace or draw(st.sampled_from(NAMESPACES)),
-        labels={"app": draw(st.sampled_from(["web", "db"])), **labels},
-        annotations=draw(st.sampled_from([{}, {"a1": "x"}, {"a1": "", "a2": "y"}])),
-        ip=draw(st.sampled_from(["", "127.1.0.1"])),
-        phase=draw(st.sampled_from(["Running", "Pending", "Succeeded"])),
-        initialized=draw(st.booleans()),
+        namespace=namespace or draw(sampled_from(NAMESPACES)),
+        labels={"app": draw(sampled_from(["web", "db"])), **labels},
+        annotations=draw(sampled_from([{}, {"a1": "x"}, {"a1": "", "a2": "y"}])),
+        ip=draw(sampled_from(["", "127.1.0.1"])),
+        phase=draw(sampled_from(["Running", "Pending", "Succeeded"])),
+        initialized=draw(booleans()),
         containers=[main],
         init_containers=[container_wire("side", sidecar=True)],
-        started=["main"] if draw(st.booleans()) else [],
+        started=["main"] if draw(booleans()) else [],
         conditions=conditions,
-        readiness_gates=draw(st.sampled_from([[], ["c/one"], ["c/two", "c/three"]])),
+        readiness_gates=draw(sampled_from([[], ["c/one"], ["c/two", "c/three"]])),
     )
 
 
-@st.composite
-def results(draw: st.DrawFn) -> list[Json]:
+@composite
+def results(draw: DrawFn) -> list[Json]:
     """States of probes that may or may not exist."""
-    names = draw(st.lists(st.sampled_from(RESULT_NAMES), unique=True, max_size=6))
-    stamp = draw(st.sampled_from(["", "2026-01-01T00:01:00Z", "no time"]))
+    names = draw(lists(sampled_from(RESULT_NAMES), unique=True, max_size=6))
+    stamp = draw(sampled_from(["", "2026-01-01T00:01:00Z", "no time"]))
     return [
         state_wire(
             name,
-            draw(st.sampled_from(STATES)),
-            draw(st.sampled_from(["", "fine", "wrong"])),
+            draw(sampled_from(STATES)),
+            draw(sampled_from(["", "fine", "wrong"])),
             probed=stamp,
             moved=stamp,
         )
@@ -116,8 +120,8 @@ def results(draw: st.DrawFn) -> list[Json]:
     ]
 
 
-@st.composite
-def states(draw: st.DrawFn) -> list[Json]:
+@composite
+def states(draw: DrawFn) -> list[Json]:
     """A definite state for every probe that there may be."""
-    failed = draw(st.sets(st.sampled_from(RESULT_NAMES)))
+    failed = draw(sets(sampled_from(RESULT_NAMES)))
     return [state_wire(name, "Failed" if name in failed else "Succeeded") for name in RESULT_NAMES]

@@ -7,13 +7,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from support.patience import PATIENCE_SECONDS
 from support.wire import Json, typed
 
+from kruise_probe.api.core import EVENTS
 from kruise_probe.api.meta import NamespacedName, Resource
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
 from kruise_probe.client.config import load_config
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
@@ -36,27 +40,10 @@ class JsonObject:
 class WatchedKind:
     """All objects of one kind, and every version of each."""
 
-    def __init__(
-        self,
-        client: RestClient,
-        group_version: str,
-        plural: str,
-        kind: str,
-        *,
-        namespaced: bool = True,
-    ) -> None:
-        group, _, version = group_version.rpartition("/")
-        resource = Resource(
-            group,
-            version,
-            plural,
-            kind,
-            wire=dict,
-            project=JsonObject,
-            namespaced=namespaced,
-        )
-        self.kind = kind
-        self.informer = SharedInformer(ResourceListerWatcher(client, resource), name=plural)
+    def __init__(self, client: RestClient, resource: Resource[Any]) -> None:
+        self.kind = resource.kind
+        source = ResourceListerWatcher(client, replace(resource, wire=dict, project=JsonObject))
+        self.informer: SharedInformer[Any] = SharedInformer(source, name=resource.plural)
         self.history: dict[NamespacedName, list[Json]] = {}
         self.waiting: set[asyncio.Event] = set()
         self.informer.add_event_handler(self)
@@ -159,18 +146,10 @@ class Target:
 
     def __init__(self, client: RestClient) -> None:
         self.client = client
-        self.pods = WatchedKind(client, "v1", "pods", "Pod")
-        self.events = WatchedKind(client, "v1", "events", "Event")
-        ours = "apps.kruise.io/v1alpha1"
-        self.markers = WatchedKind(
-            client,
-            ours,
-            "podprobemarkers",
-            "PodProbeMarker",
-        )
-        self.node_pod_probes = WatchedKind(
-            client, ours, "nodepodprobes", "NodePodProbe", namespaced=False
-        )
+        self.pods = WatchedKind(client, PODS)
+        self.events = WatchedKind(client, EVENTS)
+        self.markers = WatchedKind(client, MARKERS)
+        self.node_pod_probes = WatchedKind(client, NODE_POD_PROBES)
         self._kinds = (self.pods, self.events, self.markers, self.node_pod_probes)
 
     async def get(self, path: str) -> Json:
