@@ -76,7 +76,8 @@ def _plan(plan: Json, names: dict[str, str], world: World) -> Json:
     for pod in statuses(plan):
         shown: Json = {"uid": names.get(pod["uid"], "unknown")}
         for state in pod.get("probeStates") or ():
-            shown[state["name"]] = (state["state"], state.get("message", ""))
+            message = state.get("message", "")
+            shown[state["name"]] = (state["state"], message)
         status[pod["name"]] = shown
     return {
         "owners": [nodes.get(owner["uid"], "unknown") for owner in owners],
@@ -145,9 +146,10 @@ def wrong_times(world: World) -> list[str]:
             if not kind.startswith(OURS) or condition.get("reason") == REASON_PROBE_REMOVED:
                 continue
             times = [condition.get("lastProbeTime"), condition.get("lastTransitionTime")]
+            probes = [probe for owned, probe in owners if owned == kind]
             if not all(map(parse_time, times)):
                 problems.append(f"pod {name}: condition {kind} has no times")
-            elif not any((uid, probe) in probed for owned, probe in owners if owned == kind):
+            elif not any((uid, probe) in probed for probe in probes):
                 problems.append(f"pod {name}: condition {kind} has no result")
     return problems
 

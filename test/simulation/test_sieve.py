@@ -18,9 +18,8 @@ def test_a_kill_after_any_write_ends_as_from_scratch(processes: tuple[str, ...],
     number = part + 1
     while True:
         kill = KillAfterWrite(number, processes)
-        result = judge(
-            SimulationPlan(number, HISTORY), quiet_seconds=QUIET_SECONDS, watch=kill.watch
-        )
+        plan = SimulationPlan(number, HISTORY)
+        result = judge(plan, quiet_seconds=QUIET_SECONDS, watch=kill.watch)
         assert not result.oracle, f"write {number}: {result}"
         if not kill.killed:
             break
@@ -33,9 +32,12 @@ def test_a_kill_after_any_write_ends_as_from_scratch(processes: tuple[str, ...],
 @pytest.mark.parametrize("edits", SUPERSEDED.values(), ids=SUPERSEDED)
 @cases("processes", managers=MANAGERS, daemons=DAEMONS)
 def test_a_state_that_nobody_observed_leaves_nothing(
-    processes: tuple[str, ...], edits: list[Row], lists: bool
+    processes: tuple[str, ...],
+    edits: list[Row],
+    lists: bool,
 ) -> None:
-    result = judge(unobserved(edits, processes, lists=lists), quiet_seconds=QUIET_SECONDS)
+    plan = unobserved(edits, processes, lists=lists)
+    result = judge(plan, quiet_seconds=QUIET_SECONDS)
     assert not result.oracle, result
 
 

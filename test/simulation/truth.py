@@ -396,11 +396,13 @@ class Truth:
             self._report(f"{claim} too long", f"{text}, which was true {age:g} s ago")
         if self._must_be_stale(case) and claim not in (STALE, *KNOWN_TO_MANAGER):
             self._report(f"{claim} without daemon", f"{text}, the daemon stopped long ago")
-        if case.known and state.known_seconds > REACTION_SECONDS and claim != case.known:
+        known_too_long = state.known_seconds > REACTION_SECONDS
+        if case.known and known_too_long and claim != case.known:
             self._report(f"{claim} instead of {case.known}", f"{text}, which the manager knows")
-        is_new = claim not in (state.published, state.reported, *VERDICTS)
         seconds = state.seconds.get(claim, math.inf)
-        if is_new and case.leads and seconds > REACTION_SECONDS + case.period:
+        is_new = claim not in (state.published, state.reported, *VERDICTS)
+        is_late = seconds > REACTION_SECONDS + case.period
+        if is_new and is_late and case.leads:
             self._report(f"{claim} without cause", f"{text}, which was true {seconds:g} s ago")
         if claim not in (STALE, PAUSED, *KNOWN_TO_MANAGER):
             state.reported = claim

@@ -334,11 +334,12 @@ class FakeNodeApi:
 
     def put(self, spec: NodePodProbeSpec, status: NodePodProbeStatus | None = None) -> None:
         """Write the spec, and the status if it is given. The owner of the object is its Node, as the manager sets it."""
-        before = self.object
-        uid = before.uid if before else f"uid-{self._version}"
-        kept = status if status is not None else before and before.status
+        uid = f"uid-{self._version}"
+        if self.object:
+            uid = self.object.uid
+            status = status or self.object.status
         metadata = ObjectMeta(NODE, uid=uid, owner_references=(self.node,))
-        self._store(NodePodProbe(metadata, spec, kept or None))
+        self._store(NodePodProbe(metadata, spec, status))
 
     def remove(self) -> None:
         before = self.object
