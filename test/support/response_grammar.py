@@ -122,7 +122,8 @@ def _chunks(choices: _Choices, body: bytes) -> bytes:
     text += usual("last chunks")
     trailer = usual("trailers")
     text += usual("line ends") + trailer
-    return text + choices.usually(*_HTTP["line ends"], b"")
+    text += choices.usually(*_HTTP["line ends"], b"")
+    return bytes(text)
 
 
 def location(choices: _Choices) -> bytes:
@@ -134,7 +135,8 @@ def location(choices: _Choices) -> bytes:
     else:
         text += choices.any("relative paths")
     text += choices.usual("queries")
-    return text + choices.usual("fragments")
+    text += choices.usual("fragments")
+    return bytes(text)
 
 
 _HEAD = re.compile(
@@ -228,14 +230,15 @@ def grpc_response(seed: object) -> Generated:
 
 
 def _deviate(choices: _Choices, fields: list[tuple[bytes, bytes]]) -> None:
-    act: Callable[[], object] = choices.usually(
+    deviations: list[Callable[[], object]] = [
         lambda: None,
         fields.reverse,
         fields.pop,
         lambda: fields.append(fields[0]),
         fields.clear,
-    )
-    act()
+    ]
+    deviate = choices.usually(*deviations)
+    deviate()
 
 
 def _headers(

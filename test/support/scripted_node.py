@@ -358,7 +358,7 @@ class FakeNodeApi:
     def _store(self, changed: NodePodProbe, *, watched_after: float = 0.0) -> NodePodProbe:
         self._version += 1
         before = self.object
-        now = stamp(changed, str(self._version))
+        now: NodePodProbe = stamp(changed, str(self._version))
         self.object = now
         if watched_after:
             asyncio.get_running_loop().call_later(
