@@ -111,9 +111,9 @@ def synced(facts: Facts) -> Condition:
 def conflict(
     conflicts: Iterable[ClaimConflict],
     foreign: Sequence[ForeignChange] = (),
-    recalled: Condition | None = None,
+    inherited: Condition | None = None,
 ) -> Condition:
-    """The Conflict condition: claims of another probe before changes by other clients, and these before a recalled one."""
+    """The Conflict condition: claims of another probe, else changes by other clients, else the inherited condition."""
     sentences = {str(claim) for claim in conflicts}
     if sentences:
         lost = listed(sorted(sentences))
@@ -135,20 +135,20 @@ def conflict(
             "The manager writes its values again. Stop that client, or use other names."
         )
         return Condition(CONFLICT, "True", CHANGED_BY_ANOTHER, message)
-    if recalled is not None:
-        return recalled
+    if inherited is not None:
+        return inherited
     message = "No other probe owns a condition type, label or annotation of this marker."
     return Condition(CONFLICT, "False", "NoConflict", message)
 
 
-def degraded(facts: Facts, recalled: Condition | None = None) -> Condition:
-    """The Degraded condition for the first problem found, or recalled."""
+def degraded(facts: Facts, inherited: Condition | None = None) -> Condition:
+    """The Degraded condition for the first problem that is found or inherited."""
     for reason, text_of in _PROBLEMS:
         message = text_of(facts)
         if message:
             return Condition(DEGRADED, "True", reason, message)
-        if recalled is not None and recalled.reason == reason:
-            return recalled
+        if inherited is not None and inherited.reason == reason:
+            return inherited
     for reason, text_of in _NOTES:
         message = text_of(facts)
         if message:

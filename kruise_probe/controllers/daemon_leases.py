@@ -10,7 +10,7 @@ Source: client-go tools/leaderelection (observedTime); kubernetes pkg/controller
 Differs: a write of the node's status counts as a renewal does.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import Enum, auto
 from itertools import groupby
 from typing import Final
@@ -18,14 +18,20 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.core import Lease
+from kruise_probe.api.messages import MAX_MESSAGE_BYTES
 from kruise_probe.api.node_pod_probe import ContainerProbeState, NodePodProbe
 from kruise_probe.api.times import parse_time
 
 STALE_SECONDS: Final = 60.0
 """A daemon with entries that shows no life for this long is silent. It renews its Lease more often, see `daemon.heartbeat`."""
 
+RECALL_SECONDS: Final = 50.0
+"""A standby that saw a sign of life within this time ignores a condition that says the daemon is silent: it is an old one. It sees
+signs of life a bit earlier or later than the leader."""
+
 HOLDERS: Final = 8
 """How many renewals of a Lease show whether one process renews it, or two in turns, one of them twice as often."""
+_ANY: Final = "\0"
 RETURNS: Final = 3
 """Two processes renew a Lease if they came back so often after the other. During a rolling update each does at most once."""
 
@@ -33,7 +39,8 @@ RETURNS: Final = 3
 class Liveness(Enum):
     """What is known of the daemon of a node.
 
-    DOUBTED: the previous manager probably found it silent; its results are neither applied nor taken back.
+    DOUBTED: the Lease looks expired, and the previous manager reported silent daemons. Until the next sign of life, or until
+    it is STALE, conditions and marks are left unchanged.
     ABSENT: the node has entries, and never had a Lease or a status.
     """
 
@@ -60,7 +67,7 @@ class Daemon(msgspec.Struct):
         doubted: see `Liveness`.
         kruises: Kruise's daemon writes the results of this node.
         holders: of the last renewals, once another process than the first renewed the Lease.
-        stale_message: why results are stale, as the conditions say that another manager wrote.
+        stale_message: why results are stale, as a condition says that another manager wrote; for a daemon without a Lease.
     """
 
     counts_from: float
@@ -135,7 +142,7 @@ class DaemonLeases:
             return ""
         if daemon.liveness not in (Liveness.STALE, Liveness.DOUBTED):
             return ""
-        if daemon.stale_message:
+        if not daemon.renewed:
             return daemon.stale_message
         what = silence(node, daemon.renewed)  # the same as long as they are stale
         return f"{what}. Check the node, and read the log of its kruise-probe-daemon pod."
@@ -183,6 +190,7 @@ class DaemonLeases:
             return
         if kruises_results(stored):
             daemon.kruises = True
+            daemon.doubted = False
 
     def observe_status(
         self,
@@ -213,25 +221,19 @@ class DaemonLeases:
         message: str,
         now: float,
     ) -> None:
-        """Record that conditions, which another manager wrote, say that the daemon is silent. It is until it shows life."""
+        """Record that a condition says that the daemon is silent. It is until it shows life.
+
+        Others may write conditions as we do, so a text that is not ours has no effect.
+        """
+        begin, _, _ = silence(node, _ANY).partition(_ANY)
+        if len(message) > MAX_MESSAGE_BYTES or not message.startswith(begin):
+            return
         daemon = self._known(node, now)
+        has_shown_life = not daemon.is_first_sight
+        if has_shown_life and now - daemon.counts_from < RECALL_SECONDS:
+            return
         daemon.silent = True
         daemon.stale_message = message
-
-    def recall_absent(self, node: str) -> None:
-        """Record that a node without a status has had none for long, unless it has a Lease. Its first sign of life ends this."""
-        daemon = self.daemons[node]
-        if not daemon.renewed:
-            daemon.silent = True
-
-    def recall_doubt(self, node: str, now: datetime) -> None:
-        """Doubt a daemon whose Lease had expired at the time `now`, as another clock may have written it."""
-        daemon = self.daemons[node]
-        renewed_at = parse_time(daemon.renewed)
-        if renewed_at is None or not daemon.is_first_sight:
-            return
-        if now - renewed_at > timedelta(seconds=STALE_SECONDS):
-            daemon.doubted = True
 
     def _known(self, node: str, now: float) -> Daemon:
         daemon = self.daemons.get(node)

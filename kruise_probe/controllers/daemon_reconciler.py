@@ -77,6 +77,7 @@ class DaemonReconciler:
             self._publish(node, _ALIVE)
             if stored is None or not stored.results:
                 daemon.silent = False
+                daemon.doubted = False
             return None
         self._publish(node, daemon.findings)
         if daemon.silent or daemon.kruises:

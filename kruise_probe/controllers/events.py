@@ -280,7 +280,7 @@ class NodePodProbeEvents(_Events):
         change = self._state.node_index.update(old, new)
         self._observe_daemon(old, new)
         if self._state.roles.markers:
-            # A standby does so too: the order of claims is the same after a fail-over.
+            # A standby records this too, so a fail-over keeps the order in which pods became Succeeded.
             self._state.roles.observe(change.statuses)
         must_reconcile = old.metadata.owner_references != new.metadata.owner_references
         if change.spec and not self._is_own_write(new):
@@ -292,7 +292,6 @@ class NodePodProbeEvents(_Events):
     def on_delete(self, last_known: NodePodProbe) -> None:
         node = last_known.key.name
         change = self._state.node_index.remove(node)
-        self._state.roles.observe(change.statuses)
         self._queues.daemons.add(node)
         self._queues.enqueue_node(node)
         self._enqueue_changed(change)

@@ -37,6 +37,7 @@ from kruise_probe.controllers.counts import (
     TWO_DAEMONS,
     facts_of_left_out,
 )
+from kruise_probe.controllers.inherited import Inherited
 from kruise_probe.controllers.limits import TOO_MANY_MARKERS
 from kruise_probe.controllers.marker_status import (
     deleted_status,
@@ -45,7 +46,6 @@ from kruise_probe.controllers.marker_status import (
     marker_status,
 )
 from kruise_probe.controllers.readiness import Lasting, reasons_of
-from kruise_probe.controllers.recalled import Recalled
 from kruise_probe.controllers.state import Altered, State
 from kruise_probe.controllers.tallies import StatusCounts
 from kruise_probe.runtime.recorder import EventRecorder, ObjectReference
@@ -134,14 +134,14 @@ class MarkerReconciler:
             marker,
             facts,
             lasting=lasting,
-            recalled=known.recalled.current(compiled.generation, loop_time()),
+            inherited=known.inherited.current(compiled.generation, loop_time()),
             now=state.now(),
         )
         counts.change(facts_beyond, -beyond)
         await self._write_status(marker, wanted, known)
         self._warn(marker, wanted, known)
         checks = known.lasting.seconds_until_limits()
-        checks += known.recalled.seconds_left(loop_time())
+        checks += known.inherited.seconds_left(loop_time())
         foreign_left = state.foreign.seconds_left(marker.key, loop_time())
         if foreign_left is not None:
             checks.append(foreign_left)
@@ -371,7 +371,7 @@ class _Known:
 
     Attributes:
         lasting: for its condition Ready.
-        recalled: what the previous manager reported of it.
+        inherited: what the previous manager reported of it.
         warned: the last Warnings, with their messages.
         deleting_since: loop time.
         altered: its status, if the installed CRD prunes fields of it.
@@ -380,7 +380,7 @@ class _Known:
 
     def __init__(self, marker: PodProbeMarker) -> None:
         self.lasting: Final = Lasting()
-        self.recalled: Final = Recalled(marker.conditions, loop_time())
+        self.inherited: Final = Inherited(marker.conditions, loop_time())
         self.uid: Final = marker.uid
         self.warned: Mapping[_Warning, str] = {}
         self.deleting_since: float | None = None

@@ -56,12 +56,12 @@ def marker_status(
     facts: Facts,
     *,
     lasting: set[str],
-    recalled: Mapping[str, Condition],
+    inherited: Mapping[str, Condition],
     now: datetime,
 ) -> PodProbeMarkerStatus:
     """The status that `marker` should have. observedGeneration is that of the counts, as `marker` may be newer.
 
-    `recalled`: by type, the conditions to report unless a more important problem is seen.
+    `inherited`: by type, the conditions to report unless a more important problem is seen.
     """
     counts = facts.counts
     generation = facts.marker.generation
@@ -74,8 +74,8 @@ def marker_status(
     )
     conditions = (
         synced(facts),
-        conflict(facts.conflicts, facts.foreign, recalled.get(CONFLICT)),
-        degraded(facts, recalled.get(DEGRADED)),
+        conflict(facts.conflicts, facts.foreign, inherited.get(CONFLICT)),
+        degraded(facts, inherited.get(DEGRADED)),
         is_ready,
     )
     return PodProbeMarkerStatus(

@@ -195,7 +195,7 @@ def _shown(
         if pod.deleting and not claim.runs_while_terminating:
             return None, None
         return recorded, None
-    if results.is_doubted and why.reason == REASON_DAEMON_STALE:
+    if is_only_doubted(why, results):
         return None, None
     if recorded is not None and pod.active:
         unknown = replace(_NO_STATE, last_probe_time=recorded.last_probe_time)
@@ -222,6 +222,11 @@ def why_unknown(
     if results.why_stale and not claim.keeps_when_stale:
         return WhyUnknown(REASON_DAEMON_STALE, results.why_stale)
     return None
+
+
+def is_only_doubted(why: WhyUnknown | None, results: PodResults) -> bool:
+    """Whether a state is Unknown only because the daemon is doubted."""
+    return results.is_doubted and why is not None and why.reason == REASON_DAEMON_STALE
 
 
 def _condition(

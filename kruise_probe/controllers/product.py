@@ -18,7 +18,7 @@ from kruise_probe.controllers.node_reconciler import NodeReconciler
 from kruise_probe.controllers.own_reads import OwnReads
 from kruise_probe.controllers.pod_reconciler import PodReconciler
 from kruise_probe.controllers.state import Informers, ManagerOptions, State
-from kruise_probe.controllers.takeover import take_over_daemons
+from kruise_probe.controllers.takeover import inherit_daemons
 from kruise_probe.controllers.visit_reconciler import VisitReconciler
 from kruise_probe.manager.manager import Manager
 from kruise_probe.workqueue.controller import Controller
@@ -40,7 +40,7 @@ def build(manager: Manager, options: ManagerOptions) -> Informers:
         state.pruned_fields = pruned.of_nodes
 
     def lead() -> None:
-        take_over_daemons(state)
+        inherit_daemons(state)
         queues.open()
 
     manager.preparations.append(read_definitions)

@@ -28,7 +28,7 @@ from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.buckets import Buckets
 from kruise_probe.controllers.claims import Claim, Claims
 from kruise_probe.controllers.compiled import CompiledMarker, key_of_marker
-from kruise_probe.controllers.marking import PodResults, why_unknown
+from kruise_probe.controllers.marking import PodResults, is_only_doubted, why_unknown
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.node_index import StatusChange
 from kruise_probe.controllers.role_fence import RoleFence
@@ -256,7 +256,9 @@ class RoleGroups:
             state = found.state
             epoch = found.epoch
         why = why_unknown(pod, claim, results)
-        if results.by_provider or why is not None:
+        # While its daemon is doubted, a pod that carries the marks keeps them.
+        is_kept = is_only_doubted(why, results) and bool(carried(pod, claim))
+        if results.by_provider or (why is not None and not is_kept):
             state = ProbeState.UNKNOWN
         orders = self._order.get(pod.uid, {})
         order = orders.get(claim.name, 0)

@@ -45,7 +45,7 @@ class Member(NamedTuple):
     Attributes:
         carries: it carries marks of Succeeded.
         ours: it carries some that we wrote, so it is the current holder.
-        order: of the events in which it became Succeeded; 0 if that was before this manager led.
+        order: of the events in which it became Succeeded; 0 if that was before this process saw it.
     """
 
     pod: NamespacedName

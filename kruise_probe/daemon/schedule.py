@@ -134,7 +134,7 @@ def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
 
 
 def timeouts_of_a_stuck_probe(failure_threshold: int) -> int:
-    """So many timeouts in a row that the next one is served at the longest period of `stretch`."""
+    """Timeouts in a row that give the longest period."""
     return max(failure_threshold, 2) + MAX_STRETCH
 
 

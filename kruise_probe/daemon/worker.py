@@ -358,8 +358,8 @@ class Worker:
         )
         result = self._handover.result
         self._handover = NO_HANDOVER
-        if decided.due is None and result is not None and is_stuck(result):
-            # Otherwise the next timeout would look like a verdict until the third.
+        if self._is_exec and decided.due is None and result is not None and is_stuck(result):
+            # Otherwise the first timeouts of this daemon have no ExecStuck, and the manager counts them as a verdict.
             timeouts = schedule.timeouts_of_a_stuck_probe(self._state.thresholds.failure)
             self._count_timeouts(timeouts)
         self._state.container_id = view.id

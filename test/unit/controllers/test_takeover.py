@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+import pytest
 from support.builders import (
     entry_of,
     lease_wire,
@@ -15,11 +16,11 @@ from support.cases import cases
 from support.fake_api import Write
 from support.metrics import metric
 from support.running_manager import settle
-from support.scene import Scene
+from support.scene import C, Scene
 from support.wire import Json
 
 from kruise_probe.api.errors import Invalid
-from kruise_probe.api.names import daemon_lease_name
+from kruise_probe.api.names import MANAGER_FIELD_MANAGER, daemon_lease_name
 from kruise_probe.api.probe import ExecAction, Probe
 from kruise_probe.api.resources import LEASES, MARKERS, PODS
 
@@ -247,3 +248,84 @@ def renew(api: Scene, is_silent: bool) -> None:
         api.renew()
     api.renew("node-2", ahead_seconds=-600)
     api.renew("node-3")
+
+
+TERMINATING = {
+    "metadata": {
+        "deletionTimestamp": "2026-01-01T00:01:00Z",
+        "finalizers": ["example.com/backup"],
+    }
+}
+
+
+@pytest.fixture
+def two_pods(api: Scene) -> Scene:
+    """Two pods on one node."""
+    api.put_node("node-1", "web-0", "web-1")
+    return api
+
+
+async def publish_both(api: Scene) -> None:
+    statuses = [pod_status_wire(api.read(PODS, pod), state_wire()) for pod in ("web-0", "web-1")]
+    api.publish(*statuses)
+    await settle()
+
+
+async def test_a_condition_of_a_terminating_pod_is_no_news_of_its_daemon(two_pods: Scene) -> None:
+    """It stays stale when the daemon shows life again."""
+    api = two_pods
+    api.renew()
+    async with api.running():
+        await publish_both(api)
+        await settle(70)
+        assert api.condition(pod="web-1") == ("Unknown", "ProbeDaemonStale")
+        api.edit(PODS, "web-1", TERMINATING)
+        api.renew()
+        await publish_both(api)
+        assert api.condition() == ("True", "")
+        assert api.condition(pod="web-1") == ("Unknown", "ProbeDaemonStale")
+    before = len(api.writes)
+    async with api.running(follows_seconds=10):
+        api.renew()
+        await settle(5)
+        api.edit(PODS, "web-1", {"metadata": {"annotations": {"any": "change"}}})
+        await settle(15)
+        assert api.count("Pod", since=before) == {}
+    async with api.running():
+        await settle(10)
+        assert api.count("Pod", since=before) == {}
+
+
+async def test_a_text_of_others_makes_no_daemon_silent(two_pods: Scene) -> None:
+    """Without a Lease, that text would be written to all pods of the node."""
+    api = two_pods
+    async with api.running():
+        await publish_both(api)
+    forged = {"type": C, "status": "Unknown", "reason": "ProbeDaemonStale", "message": "Buy this"}
+    patch = {"status": {"conditions": [forged]}}
+    api.edit(PODS, "web-1", patch, manager=MANAGER_FIELD_MANAGER)
+    async with api.running():
+        await settle(30)
+        assert api.condition() == ("True", "")
+        assert api.condition(pod="web-1") == ("True", "")
+
+
+async def test_a_holder_keeps_its_role_while_its_daemon_is_doubted(api: Scene) -> None:
+    """The daemon of node-1 is silent; node-2, with the holder, has a slow clock."""
+    api.put_node("node-2", "web-2")
+    api.put_node("node-3", "web-3")
+    api.put_marker(WITH_ROLE | {"exclusive": {}})
+    api.renew()
+    async with api.running():
+        for pod in ("web-3", "web-0", "web-2"):
+            await api.report(state_wire(probe_hash=HASH), pod=pod)
+        for _ in range(4):
+            renew(api, is_silent=True)
+            await settle(20)
+        assert says(api, "Degraded") == STALE
+        assert api.labels("web-2") == {"role": "primary"}
+    before = len(api.writes)
+    api.renew("node-3")
+    async with api.running():
+        await settle(10)
+        assert api.count("Pod", since=before) == {}
