@@ -70,7 +70,7 @@ def verdict(result: str, message: str, server: ScriptedServer) -> Json:
 
 
 def _shown(request: str) -> list[str]:
-    """The request line and the headers; names of headers have no case, and no order."""
+    """The request line, and the headers with lower-case names, sorted."""
     line, *headers = request.strip().split("\r\n")
     shown = []
     for header in headers:

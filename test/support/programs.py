@@ -31,7 +31,7 @@ LISTEN_FLAGS = {
     "manager": ("--metrics-addr=127.0.0.1:0", "--health-probe-addr=127.0.0.1:0"),
     "daemon": ("--addr=127.0.0.1:0",),
 }
-"""By mode: ports that are free."""
+"""Flags that listen on free ports, by mode."""
 
 
 async def fetch(url: str, token: str = "") -> tuple[int, str]:

@@ -184,7 +184,7 @@ class Scene(FakeApi):
         return found
 
     def counts(self) -> tuple[int, ...]:
-        """Those of the marker `web`."""
+        """The counts in the status of marker `web`."""
         fields = ("matchedPods", "succeeded", "failed", "unknown", "nodesBehind")
         status = self.status()
         return tuple(status[field] for field in fields)

@@ -1,32 +1,29 @@
-"""What tests of several controllers use."""
+"""Helpers of the controller tests."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from support.builders import CREATED, entry_of, lease_wire, marker, node_wire, pod_wire, probe_wire
 from support.fake_api import FakeApi
 from support.scene import Scene
 from support.wire import Json
 
-from kruise_probe.api.meta import KubeObject, Resource
 from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.api.pods import Mark
 from kruise_probe.api.probe import ExecAction, Probe
 from kruise_probe.api.resources import LEASES, MARKERS, NODES, PODS
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 
-T = TypeVar("T", bound=KubeObject)
 Action = Callable[[Scene], None]
 Condition = tuple[str, str]
-"""Its status and its reason."""
+"""Status and reason of a condition."""
 TRUE: Condition = ("True", "")
 FALSE: Condition = ("False", "")
 
 HASH = entry_of(Probe(exec=ExecAction(("true",)))).hash
-"""Of the results of `probe_wire()`."""
+"""The hash in results of `probe_wire()`."""
 VIRTUAL = {"type": "virtual-kubelet"}
 """Labels of a virtual node."""
 PAUSED: Json = {"annotations": {PAUSED_ANNOTATION: "true"}}
@@ -36,17 +33,13 @@ WITHOUT_FINALIZERS: Json = {"metadata": {"finalizers": None}}
 """A patch."""
 
 
-def decoded(resource: Resource[T], wire: Json) -> T:
-    return resource.decode(msgspec.json.encode(wire))
-
-
 def compiled(*probes: Json, **more: Any) -> CompiledMarker:
     """A marker `web` with these probes."""
     return compile_marker(marker(probes=probes, **more))
 
 
 def by_field(values: Mapping[Mark, Any]) -> tuple[Json, Json]:
-    """Those of labels, and those of annotations."""
+    """Split values into labels and annotations."""
     fields: dict[str, Json] = {"labels": {}, "annotations": {}}
     for mark, value in values.items():
         fields[mark.field][mark.name] = value
@@ -54,7 +47,7 @@ def by_field(values: Mapping[Mark, Any]) -> tuple[Json, Json]:
 
 
 def numbered_probes(count: int, prefix: str = "c/") -> list[Json]:
-    """Probes `p0`, `p1` …, with a condition each; its type is the prefix and the number."""
+    """Probes `p0`, `p1` … The condition type is prefix and number."""
     return [probe_wire(f"p{n}", condition=f"{prefix}{n}") for n in range(count)]
 
 
@@ -63,12 +56,12 @@ def labels_patch(**labels: str | None) -> Json:
 
 
 def stamp(seconds: int) -> str:
-    """So many seconds after the start of virtual time, in less than an hour."""
+    """The timestamp at `seconds` of virtual time (below 3600)."""
     return f"2026-01-01T00:{seconds // 60:02}:{seconds % 60:02}Z"
 
 
 def held_lease(holder: str, seconds: int) -> Json:
-    """The Lease of the daemon of `node-1`, which this process renewed after so many seconds."""
+    """The daemon's Lease of node-1, renewed by `holder` at `seconds`."""
     lease = lease_wire(renewed=stamp(seconds))
     lease["spec"]["holderIdentity"] = holder
     return lease
@@ -136,7 +129,7 @@ def assert_marker_is_gone(api: FakeApi) -> None:
 
 
 def assert_pod_writes(api: FakeApi, count: int) -> None:
-    """That the manager has patched the status of pods so often, and has written nothing else of them."""
+    """Assert that the manager wrote pods `count` times, and only their status."""
     assert api.count("Pod") == {"Pod/status": count}
 
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from support import strategies
 from support.builders import owned_fields, pod, policy_wire, probe_wire
-from support.wire import Json
-from unit.controllers.common import compiled, decoded, stamp
+from support.wire import Json, decoded
+from unit.controllers.common import compiled, stamp
 
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.resources import MARKERS

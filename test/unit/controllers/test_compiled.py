@@ -20,8 +20,8 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
 FREE = {"any": "text of any kind"}
 
 
-def the_one(probe: Json) -> CompiledProbe:
-    """The probe of a marker with one probe."""
+def only_probe(probe: Json) -> CompiledProbe:
+    """Compile a marker with this one probe."""
     (found,) = compiled(probe).probes
     return found
 
@@ -66,7 +66,7 @@ def test_the_daemon_runs_the_entries_of_a_valid_marker(row: Row) -> None:
 def test_equal_decimals_have_one_hash(written: int | str) -> None:
     def hash_of(number: int | str) -> str:
         value = {"extract": {"regex": "x", "step": number}, "successWhen": {"max": number}}
-        return the_one(probe_wire() | value).container_probe.hash
+        return only_probe(probe_wire() | value).container_probe.hash
 
     assert hash_of(written) == hash_of("10")
 
@@ -85,7 +85,7 @@ def test_reserved_and_invalid_policy_entries_are_ignored(
     kept: tuple[Json, Json],
 ) -> None:
     policy = policy_wire("Succeeded", labels, annotations)
-    probe = the_one(probe_wire(policies=[policy]))
+    probe = only_probe(probe_wire(policies=[policy]))
     assert shown(probe.wanted()["Succeeded"]) == kept
 
 
@@ -138,7 +138,7 @@ def test_a_timeout_over_the_maximum_is_clamped_and_reported() -> None:
     "type", ["Ready", "ContainersReady", "InPlaceUpdateReady", "KruisePodReady", "bad type", "/x"]
 )
 def test_reserved_and_invalid_condition_types_are_ignored(type: str) -> None:
-    assert the_one(probe_wire(condition=type)).condition_type == ""
+    assert only_probe(probe_wire(condition=type)).condition_type == ""
 
 
 def test_of_probes_with_one_name_the_first_is_used() -> None:

@@ -15,7 +15,7 @@ from support.builders import (
 from support.cases import cases
 from support.running_manager import running_manager, settle
 from support.scene import C, Scene
-from support.wire import Json
+from support.wire import Json, decoded
 from unit.controllers.common import (
     PAUSED,
     TERMINATING,
@@ -23,7 +23,6 @@ from unit.controllers.common import (
     Condition,
     assert_marker_is_gone,
     change_pod,
-    decoded,
     delete_marker,
     make_node_virtual,
     marker_condition,
@@ -60,7 +59,7 @@ def ended(exit_code: int) -> Json:
 
 
 def assert_unknown(api: Scene, reason: str, message: str) -> None:
-    """And the policy for Unknown is applied."""
+    """Assert condition Unknown with reason and message, and the annotation of the Unknown policy."""
     found = api.conditions()[C]
     assert api.condition() == ("Unknown", reason)
     assert found["message"] == message

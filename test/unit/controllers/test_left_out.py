@@ -135,6 +135,7 @@ async def test_an_edit_over_the_limit_of_an_entry_is_reported(api: Scene) -> Non
         await api.change_probes(large_probe(60_000))
         assert set(api.probes()) == {"web-0"}
         assert api.condition()[0] == "True"
+        await api.report(state_wire())
         assert event_reasons(api) == ["EntryTooLarge"]
 
 

@@ -19,8 +19,8 @@ from support.builders import (
 )
 from support.cases import cases
 from support.fake_api import patched_pod
-from support.wire import Json
-from unit.controllers.common import by_field, compiled, decoded
+from support.wire import Json, decoded
+from unit.controllers.common import by_field, compiled
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.node_pod_probe import ContainerProbeState
@@ -60,7 +60,7 @@ def one_result(name: str = "web#healthy", **more: str) -> States:
 
 
 def changes_of(of: Pod, by: Claims, results: States, stale: str = "") -> Changes:
-    """There are some."""
+    """Compute the changes; fail if there are none."""
     changes = mark(of, by, results, stale)
     assert changes is not None
     return changes
@@ -274,7 +274,7 @@ def test_the_policy_for_unknown_is_applied_to(
     left_out: dict[str, LeftOut],
     annotations: Json,
 ) -> None:
-    """The manager's own reasons are no message of a result."""
+    """No value is extracted from a reason that the manager sets."""
     marked = pod(
         labels={"app": "web", "role": "a"},
         owned=owned_fields(labels=["role"]),
@@ -301,7 +301,7 @@ def applied(wire: Json, changes: Changes) -> Json:
 
 
 def claims_on(of: Pod, wires: Wires) -> Claims:
-    """Of those markers that select the pod; all are of its namespace."""
+    """Claims of the markers that select the pod. All are in its namespace."""
     markers = [compile_marker(decoded(MARKERS, wire)) for wire in wires]
     return claims_of(tuple(marker for marker in markers if marker.selector.matches(of.labels)))
 

@@ -19,7 +19,7 @@ from support.builders import (
 )
 from support.cases import cases
 from support.computations import at_once
-from unit.controllers.common import decoded
+from support.wire import decoded
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName

@@ -124,7 +124,7 @@ def test_refused_pods_wait_for_those_of_their_own_namespace() -> None:
 
 
 async def writes_of_failure(api: Scene) -> Counter[str]:
-    """After a refusal the other probe fails."""
+    """Count pod writes when the other probe fails after a refusal."""
     await api.report(*BOTH, seconds=60)
     pod_writes = writes_since_now(api, "Pod")
     failed = state_wire(state="Failed")

@@ -84,7 +84,7 @@ CHANGES: list[tuple[str, Any, PodChange]] = [
     ("writers", ((OTHER_MARK, "kubectl"),), NOTHING),
     ("exit_codes", {"main": 1}, MARKS),
 ]
-"""Values of each field of a decoded pod but its identity, and what they may change."""
+"""Values of each field of a decoded pod, except key and uid, and what they may change."""
 
 
 def entries(of: Pod) -> object:

@@ -39,7 +39,7 @@ WEB_2_LEADS = ["replica", "replica", "primary"]
 
 
 def pod_named(web_number: str) -> str:
-    """`web-0` of `web_0`, which may be a keyword."""
+    """Convert `web_0`, valid as a keyword argument, to `web-0`."""
     return web_number.replace("_", "-")
 
 
@@ -47,7 +47,7 @@ class Database(Scene):
     """Pods of one node whose probe says who is primary.
 
     Attributes:
-        checks_primaries: whether a write fails that makes two pods carry the label.
+        checks_primaries: fail on a write that gives two pods the label.
     """
 
     checks_primaries = True
@@ -87,7 +87,7 @@ class Database(Scene):
         await settle(seconds)
 
     async def begin(self) -> None:
-        """`web-0` becomes primary."""
+        """Make `web-0` primary, and assert it."""
         await self.say(web_0="Succeeded", web_1="Failed", web_2="Failed")
         assert self.roles() == WEB_0_LEADS
 
@@ -204,6 +204,7 @@ async def test_a_set_is_conditional_on_the_version_of_the_pod(db: Database) -> N
             await db.say(web_1="Succeeded", seconds=1)
             assert db.primaries() == []
             sets = [write for write in db.writes[since:] if write.kind == "Pod"]
+            assert sets
             assert all("resourceVersion" in write.body["metadata"] for write in sets)
         await settle()
         assert db.primaries() == ["web-1"]
@@ -275,6 +276,7 @@ async def test_a_template_with_the_mark_gives_no_role(db: Database) -> None:
     async with db.running():
         assert db.primaries() == []
         await db.begin()
+        assert db.roles() == WEB_0_LEADS
 
 
 async def test_a_new_exclusive_marker_removes_the_mark_of_a_pod_without_a_result(

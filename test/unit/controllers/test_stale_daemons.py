@@ -9,13 +9,12 @@ from support.fake_source import raising
 from support.metrics import counted, metric
 from support.running_manager import loop_clock, running_manager, settle
 from support.scene import BARE, MARKED, C, Scene
-from support.wire import Json
+from support.wire import Json, decoded
 from unit.controllers.common import (
     HASH,
     Action,
     Condition,
     assert_pod_writes,
-    decoded,
     held_lease,
     labels_patch,
     no_writes,
@@ -63,7 +62,7 @@ async def assert_stale_after(api: Scene, seconds: float) -> None:
 
 
 async def look_repeatedly(api: Scene, count: int) -> None:
-    """Relabels the pod every 5 s, so that the daemon's Lease is looked at."""
+    """Relabels the pod every 5 s, so that the manager checks the daemon's Lease."""
     for _ in range(count):
         await settle(5)
         await api.relabel(

@@ -7,13 +7,12 @@ from support.builders import policy_wire, probe_wire, state_wire
 from support.cases import cases
 from support.kruise_crds import kruise_crds
 from support.scene import POLICIES, Scene
-from support.wire import Json
+from support.wire import Json, decoded
 from unit.controllers.common import (
     FALSE,
     TRUE,
     Condition,
     compiled,
-    decoded,
     make_node_virtual,
     marker_reason,
 )

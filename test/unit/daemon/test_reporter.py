@@ -59,7 +59,7 @@ async def node() -> ScriptedNode:
 
 
 def many(probes: int) -> PodProbe:
-    """A pod with so many probes, whose commands are their numbers."""
+    """A pod with `probes` probes; each command is its number."""
     numbers = range(probes)
     return pod_of(*(probe_of(exec_probe(str(number)), f"m#p{number}") for number in numbers))
 
@@ -74,7 +74,7 @@ async def answer(node: ScriptedNode, result: ProbeResult, seconds: float) -> Non
     await asyncio.sleep(seconds)
 
 
-async def flip_three_times(node: ScriptedNode) -> None:
+async def assert_three_flips_are_written(node: ScriptedNode) -> None:
     """Let the state change three times; each change must be written within 1.1 s."""
     for result, state in ((BAD, "Failed"), (OK, "Succeeded"), (BAD, "Failed")):
         await answer(node, result, 1.1)
@@ -217,7 +217,7 @@ async def test_restored_api_server_gets_the_lost_results(node: ScriptedNode) -> 
         node.api.restore(backup)
         await asyncio.sleep(3)
         assert node.api.state() == "Succeeded"
-        await flip_three_times(node)
+        await assert_three_flips_are_written(node)
         assert len(node.api.writes) == 7
 
 
@@ -305,7 +305,7 @@ async def test_own_writes_in_a_row_do_not_conflict(
     """Nor is the late event of an older write an edit of the status."""
     async with node.daemon(10):
         node.api.watch_seconds = watch_seconds
-        await flip_three_times(node)
+        await assert_three_flips_are_written(node)
         await asyncio.sleep(10)
         assert len(node.api.writes) == 4
         assert node.api.conflicts == 0

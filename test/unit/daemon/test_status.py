@@ -222,7 +222,7 @@ def test_messages_of_a_namespace_and_of_a_pod_within_their_share_stay_whole(
     texts: Texts, room: int
 ) -> None:
     status = encoded_in(texts, room).status
-    probes = len(all_of(status))
+    probes = len(all_of(with_texts(texts)))
     share = (room - SHORTENED_BYTES * probes) // len(texts)
     for namespace, pods in texts.items():
         is_within = message_bytes(pods) <= share

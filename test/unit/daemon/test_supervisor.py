@@ -49,7 +49,7 @@ def run_pods(
     age: float = 0.0,
     **fields: int,
 ) -> None:
-    """Start so many pods, with so many probes each, whose containers are `age` seconds old."""
+    """Start `pods` pods with `probes` probes each, whose containers are `age` seconds old."""
     entries = []
     for number in range(probes):
         probe = exec_probe(f"c{number}", **fields)

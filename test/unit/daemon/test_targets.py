@@ -69,7 +69,6 @@ class Interfaces:
         self.own = ["10.0.0.1"]
         self.reads = 0
         self.error: OSError | None = None
-        self.refusal = NodeAddresses(self).refusal
 
     def __call__(self) -> frozenset[IPAddress]:
         self.reads += 1
@@ -83,36 +82,45 @@ async def interfaces() -> Interfaces:
     return Interfaces()
 
 
-async def test_old_addresses_are_read_again(interfaces: Interfaces) -> None:
+@pytest.fixture
+def addresses(interfaces: Interfaces) -> NodeAddresses:
+    return NodeAddresses(interfaces)
+
+
+async def test_old_addresses_are_read_again(
+    interfaces: Interfaces, addresses: NodeAddresses
+) -> None:
     for _ in range(100):
-        assert interfaces.refusal("10.0.0.1") == ""
+        assert addresses.refusal("10.0.0.1") == ""
     assert interfaces.reads == 1
     interfaces.own.clear()
     await asyncio.sleep(KEPT_SECONDS)
-    assert "not an address of this node" in interfaces.refusal("10.0.0.1")
+    assert "not an address of this node" in addresses.refusal("10.0.0.1")
 
 
-async def test_an_unknown_address_is_looked_for_once_a_second(interfaces: Interfaces) -> None:
+async def test_an_unknown_address_is_looked_for_once_a_second(
+    interfaces: Interfaces, addresses: NodeAddresses
+) -> None:
     for _ in range(100):
-        assert interfaces.refusal("10.0.0.2")
+        assert addresses.refusal("10.0.0.2")
     assert interfaces.reads == 1
     interfaces.own.append("10.0.0.2")
     await asyncio.sleep(RETRY_SECONDS)
-    assert interfaces.refusal("10.0.0.2") == ""
+    assert addresses.refusal("10.0.0.2") == ""
     assert interfaces.reads == 2
 
 
 async def test_nothing_is_dialled_while_the_addresses_cannot_be_read(
-    interfaces: Interfaces,
+    interfaces: Interfaces, addresses: NodeAddresses
 ) -> None:
-    assert interfaces.refusal("10.0.0.1") == ""
+    assert addresses.refusal("10.0.0.1") == ""
     interfaces.error = PermissionError(1, "Operation not permitted")
     await asyncio.sleep(KEPT_SECONDS)
-    refused = interfaces.refusal("10.0.0.1")
+    refused = addresses.refusal("10.0.0.1")
     assert "cannot be read: [Errno 1] Operation not permitted" in refused
     interfaces.error = None
     await asyncio.sleep(RETRY_SECONDS)
-    assert interfaces.refusal("10.0.0.1") == ""
+    assert addresses.refusal("10.0.0.1") == ""
 
 
 @pytest.mark.parametrize("name", ["kube-ipvs0", "kube-ipvs0:1", "kube-dummy-if"])

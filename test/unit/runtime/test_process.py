@@ -55,7 +55,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 def logged(main: Coroutine[Any, Any, None]) -> list[EventDict]:
-    """What is logged while it runs."""
+    """Run `main` and return its log records."""
     with capture_logs() as logs:
         run(main)
     return list(logs)

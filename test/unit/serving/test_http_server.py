@@ -296,19 +296,19 @@ async def test_after_a_refusal_the_rest_is_discarded_for_a_second(
     assert client.lost
 
 
-def take_last(client: Client) -> bytes:
-    """What a server has sent that announced the end of the connection, and closed it."""
-    data = client.take()
+def assert_closing(client: Client, data: bytes) -> None:
+    """Assert that the server announced the end of the connection in `data`, and closed it."""
     assert b"Connection: close\r\n" in data
     assert client.lost
-    return data
 
 
 @cases("sent", **TABLE["closing"])
 async def test_some_requests_close_the_connection(served: Served, sent: bytes) -> None:
     client = await served.sent(sent)
+    data = client.take()
 
-    assert responses_in(take_last(client)) == ANSWER
+    assert_closing(client, data)
+    assert responses_in(data) == ANSWER
 
 
 @pytest.mark.parametrize("sent", [GET * 1000, GET + GET[:5], POST + b"\r\n"])
@@ -316,8 +316,10 @@ async def test_a_client_that_pipelines_gets_one_response_and_is_closed(
     served: Served, sent: bytes
 ) -> None:
     client = await served.sent(sent)
+    data = client.take()
 
-    assert statuses_in(take_last(client)) == [200]
+    assert_closing(client, data)
+    assert statuses_in(data) == [200]
 
 
 @cases("method sent status", **TABLE["selected"])

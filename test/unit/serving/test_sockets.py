@@ -44,7 +44,7 @@ def port_of(bound: socket.socket) -> int:
 
 
 def error_of(host: str, port: int = 0) -> str:
-    """Why it is not possible to listen there."""
+    """The message of the BindError."""
     with pytest.raises(BindError) as raised:
         bind(host, port)
     return str(raised.value)

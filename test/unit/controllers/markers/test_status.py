@@ -33,7 +33,7 @@ THEIRS = "example.com/theirs"
 
 
 def reconcile_errors() -> Callable[[], float]:
-    """How many there were since now."""
+    """Count reconcile errors of markers from now on."""
     return counted("controller_runtime_reconcile_errors_total", controller="podprobemarker")
 
 

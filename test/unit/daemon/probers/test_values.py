@@ -26,7 +26,7 @@ from kruise_probe.daemon.probers.values import (
 
 
 def numbered(of: tuple[str, int]) -> str:
-    """The text so many times, each with its number."""
+    """Repeat the text, formatted with 0, 1, …"""
     text, count = of
     return "".join(text % number for number in range(count))
 
