@@ -1,4 +1,4 @@
-"""Requests with a bearer token, without kubectl, which reads an object before it patches it, and waits without an event loop."""
+"""Sends requests with a bearer token. kubectl is not used, because it reads an object before it patches it. `wait_until` needs no event loop."""
 
 import base64
 import json

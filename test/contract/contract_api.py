@@ -33,7 +33,7 @@ ROOTS = {
     "nodepodprobes": GROUP,
     "leases": "/apis/coordination.k8s.io/v1",
 }
-"""Of the resources that are not those of core/v1."""
+"""API paths of the resources outside core/v1."""
 CLUSTER_SCOPED = ("nodes", "namespaces", "nodepodprobes")
 DISPOSABLE_VARIABLE = "KRUISE_PROBE_CONTRACT_DISPOSABLE"
 """Set if the real cluster ends with the tests, so that nothing has to be deleted from it."""

@@ -25,7 +25,7 @@ ABSENT: Final = "(absent)"
 NOTHING: Final[Json] = {}
 _METHODS: Final = {"MERGE": ("PATCH", MERGE), "STRATEGIC": ("PATCH", STRATEGIC)}
 _REFERENCE: Final = re.compile(r"\{(?:(ns|id|node)|(\d+):([\w.]+))\}")
-"""A word, or the number of a response and a path of its body."""
+"""`{ns}`, `{id}`, `{node}`, or `{NUMBER:PATH}`: a field of an earlier response."""
 
 
 class Part(str):

@@ -40,7 +40,7 @@ class HistoryClient:
         return f"{self.api.namespace}-{name}" if kind in CLUSTER_SCOPED else name
 
     def selector(self, kind: str, labels: str) -> str:
-        """Selects these labels; of a cluster-scoped kind, among the objects of the test only."""
+        """A label selector. For cluster-scoped kinds it also requires the test's own label."""
         if kind not in CLUSTER_SCOPED:
             return labels
         own = f"contract={self.api.unique}"

@@ -8,7 +8,7 @@ from support import programs
 from support.wire import Json
 
 PLURAL = "copies"
-"""Not that of markers, which `kubectl get podprobemarkers` finds."""
+"""Differs from the markers' plural, so that `kubectl get podprobemarkers` lists no copies."""
 
 
 class MarkerCopy:

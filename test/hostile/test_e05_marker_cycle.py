@@ -29,7 +29,7 @@ async def put_marker(ns: PlaygroundNamespace, name: str, writes: str, selects: J
 
 
 def versions(ns: PlaygroundNamespace, pod: str) -> list[Json]:
-    """What was written of the pod, by any client."""
+    """All versions of the pod, from all clients."""
     return ns.api.pods.history[NamespacedName(ns.namespace, pod)]
 
 
@@ -54,11 +54,10 @@ async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flip_me
         }
         await victim.marker(probe(probe=exists))
         await victim_is("False")
-        before: dict[str, int] = {}
-        for number in range(PODS):
-            name = f"web-{number}"
+        names = [f"web-{number}" for number in range(PODS)]
+        for name in names:
             await ns.pod(name)
-            before[name] = len(versions(ns, name))
+        before = {name: len(versions(ns, name)) for name in names}
         begun = time.monotonic()
         # The first writes `x` on pods without `y`, the second writes `y` on pods with `x`.
         await put_marker(

@@ -140,7 +140,9 @@ def test_nothing_of_the_session_is_open_to_other_users(session: Session) -> None
 def test_no_token_is_on_a_command_line(session: Session) -> None:
     lines = [content_of(file) for file in Path("/proc").glob("[0-9]*/cmdline")]
     assert any(b"kruise" in line for line in lines)
-    for kubeconfig in session.folder.glob("*kubeconfig"):
+    kubeconfigs = list(session.folder.glob("*kubeconfig"))
+    assert kubeconfigs
+    for kubeconfig in kubeconfigs:
         token = session_of(kubeconfig).token.encode()
         assert token
         assert not [line for line in lines if token in line]

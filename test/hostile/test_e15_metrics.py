@@ -43,7 +43,7 @@ async def only_prometheus_reads_metrics(
     return web.json_response({**review, "status": {"allowed": allowed}}, status=201)
 
 
-async def status_of(program: Program, path: str, token: str = "", *, scheme: str = "") -> int:
+async def http_status(program: Program, path: str, token: str = "", *, scheme: str = "") -> int:
     status, _ = await program.get(path, token, scheme=scheme)
     return status
 
@@ -88,16 +88,16 @@ async def test_e15_a_daemons_port_serves_health_and_metrics_over_tls_only(
     async with _daemon(server, tmp_path) as daemon:
         await daemon.ready()
         for path in ("healthz", "readyz"):
-            assert await status_of(daemon, path) == 200
-            assert await status_of(daemon, path, scheme="http") == 0
-        assert await status_of(daemon, "metrics", PROMETHEUS) == 200
+            assert await http_status(daemon, path) == 200
+            assert await http_status(daemon, path, scheme="http") == 0
+        assert await http_status(daemon, "metrics", PROMETHEUS) == 200
 
 
 async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle(
     scraped: Program, server: ApiServer
 ) -> None:
     """A scraper that had permission before keeps it."""
-    assert await status_of(scraped, "metrics", PROMETHEUS) == 200
+    assert await http_status(scraped, "metrics", PROMETHEUS) == 200
     loop = asyncio.get_running_loop()
     began = loop.time()
     ends_at = began + FLOOD_SECONDS
@@ -106,7 +106,7 @@ async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle
 
     async def use_unknown_tokens() -> None:
         while loop.time() < ends_at:
-            statuses.add(await status_of(scraped, "metrics", f"unknown-{next(numbers)}"))
+            statuses.add(await http_status(scraped, "metrics", f"unknown-{next(numbers)}"))
 
     before = _reviews(server)
     health = HealthChecks(scraped)
@@ -115,7 +115,7 @@ async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle
             tasks.create_task(use_unknown_tokens())
         while loop.time() < ends_at:
             await health.check()
-            assert await status_of(scraped, "metrics", PROMETHEUS) == 200
+            assert await http_status(scraped, "metrics", PROMETHEUS) == 200
             await asyncio.sleep(CHECK_SECONDS)
 
     assert statuses <= {401, 503}

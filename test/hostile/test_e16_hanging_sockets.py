@@ -25,7 +25,7 @@ PODS = 16
 VICTIM_ADDRESS = "127.0.0.10"
 VICTIM_NAMESPACE = "good"
 HANDLERS = ("tcpSocket", "httpGet")
-"""Of the victim; each has a label of its own."""
+"""The handlers of the victim's probes. Each probe writes its own label."""
 SLOW_MACHINE_SECONDS = 2.0
 """Beyond a period and a second: this machine runs the test, the API server, the manager and the attack too."""
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"

@@ -38,10 +38,11 @@ async def all_pods(
     *,
     seconds: float = PATIENCE_SECONDS,
 ) -> None:
-    """Returns once `holds` is true for all pods."""
+    """Returns once there are pods and `holds` is true for all of them."""
     pods = cluster.api.pods
-    await pods.wait(
-        what,
-        lambda: all(holds(pod) for pod in pods.all()),
-        seconds=seconds,
-    )
+
+    def all_hold() -> bool:
+        found = pods.all()
+        return bool(found) and all(holds(pod) for pod in found)
+
+    await pods.wait(what, all_hold, seconds=seconds)

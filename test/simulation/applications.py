@@ -68,7 +68,7 @@ class Behaviour(NamedTuple):
 
 
 class Applications:
-    """The applications of a world: its commands and its network are theirs."""
+    """Runs the commands and serves the network requests of the world's probes."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -121,9 +121,10 @@ class Tenant(Hollow):
     """A namespace with nodes of its own.
 
     Attributes:
-        changes: how often its attack was made.
-        wanted, made: how many objects it was to create, and has.
-        events: "placed" since its objects exist, "attacked" since its first attack.
+        changes: steps of the attack.
+        wanted: objects to create.
+        made: objects created.
+        events: `placed` is set once the objects exist, `attacked` after the first step.
     """
 
     def __init__(self, api: Target, namespace: str, share: float) -> None:
@@ -166,7 +167,7 @@ class Tenant(Hollow):
         return f"{self.namespace} has made {self.made} of {self.wanted} objects and {self.changes} attacks"
 
     async def change(self, work: Work) -> bool:
-        """Whether it succeeded. An overloaded server may refuse it, or an earlier step."""
+        """Returns whether the request succeeded. An overloaded server may refuse it."""
         with contextlib.suppress(*REFUSED):
             await work
             return True

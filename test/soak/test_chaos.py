@@ -188,7 +188,7 @@ class Chaos:
         self.manager.send(signal.SIGCONT)
 
     def differs(self) -> Json:
-        """What differs from the state computed here, from what users wrote and daemons reported: some of it."""
+        """Up to five differences from the state computed from the users' writes and the daemons' results."""
         reports = by_name(self.api.node_pod_probes)
         markers = by_name(self.api.markers)
         wrong: Json = {}

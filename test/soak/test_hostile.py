@@ -360,7 +360,7 @@ def last_percentiles(changes: LabelChanges, windows: range, phase: str) -> dict[
 
 
 def percentile(delays: list[float], share: float) -> float:
-    """Of sorted delays."""
+    """A percentile of sorted delays."""
     number = int(len(delays) * share)
     return delays[min(number, len(delays) - 1)]
 

@@ -96,6 +96,9 @@ class LabelChanges(PodHandler):
             for probe in PERIODS:
                 self.of[_name(number), probe] = []
 
+    def on_delete(self, last_known: Pod) -> None:
+        """A deleted pod adds no label change."""
+
     def observe(self, pod: Pod) -> None:
         if pod.namespace != self._namespace:
             return

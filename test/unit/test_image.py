@@ -15,7 +15,9 @@ def test_both_images_run_as_the_same_user_who_is_not_root() -> None:
 
 
 def test_every_package_is_pinned_by_hash() -> None:
-    for line in re.findall(r"pip install [^\n]*", DOCKERFILE):
+    lines = re.findall(r"pip install [^\n]*", DOCKERFILE)
+    assert lines
+    for line in lines:
         assert "--require-hashes" in line or "--no-deps" in line
     assert not re.search(r"\b(curl|wget|ADD|apt-get)\b", DOCKERFILE)
 

@@ -10,11 +10,13 @@ NAMED = set(re.findall(r"`([a-z0-9_/]+\.py)::(test_\w+)`", README))
 
 
 def test_every_file_that_is_named_exists() -> None:
+    assert FILES
     for name in FILES:
         assert (TESTS / name).is_file(), name
 
 
 def test_every_test_that_is_named_exists() -> None:
+    assert NAMED
     for file, name in NAMED:
         text = (TESTS / file).read_text()
         assert f"def {name}(" in text, f"{file}::{name}"

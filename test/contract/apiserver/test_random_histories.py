@@ -52,7 +52,7 @@ class Servers:
         return self.loop.run(_run(self, history))
 
     async def clients(self) -> list[HistoryClient]:
-        """Of the real server and of the playground's, each in a namespace of its own."""
+        """A client of each server, each with its own namespace."""
         apis = [Api(self.session, address) for address in self.addresses]
         return [HistoryClient(api, await api.begin_namespace()) for api in apis]
 

@@ -178,7 +178,7 @@ def states(kind: WatchedKind) -> list[Json]:
 async def seen(go: Go) -> AsyncIterator[Target]:
     """A cluster in which a marker was created, a result has changed, and the marker was deleted.
 
-    `go` first: without it there is nothing to run this for.
+    Requests `go` first, so that the cluster does not start without Go.
     """
     async with ControlledPlayground() as playground:
         api = playground.api

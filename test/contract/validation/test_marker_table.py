@@ -166,7 +166,7 @@ BEFORE_THE_RULES = {
     ids=BEFORE_THE_RULES,
 )
 def test_a_marker_from_before_the_rules_stays_editable(with_api: Session, spec: Json) -> None:
-    """The playground's server ratchets nothing."""
+    """The playground's API server has no ratcheting validation."""
 
     async def upgrade(api: Api) -> None:
         copy = MarkerCopy(api)

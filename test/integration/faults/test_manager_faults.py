@@ -165,7 +165,7 @@ async def test_a38_fifty_label_edits_a_second_by_another_client_are_kept_and_so_
     editing = True
 
     async def keep_editing() -> None:
-        # Ended between two edits, never within one: nobody could know whether that one arrived.
+        # Stops only between edits: after a cancelled edit the test does not know whether it was stored.
         nonlocal edits
         while editing:
             label = {f"other/{edits % 40}": str(edits)}

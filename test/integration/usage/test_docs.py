@@ -16,7 +16,7 @@ from support.shell import Ran, run
 
 from kruise_probe_playground.documents import SAMPLE, objects_for
 
-Shell = Callable[[str], Awaitable[Ran]]
+RunScript = Callable[[str], Awaitable[Ran]]
 TRANSLATED = "README.zh-CN.md"  # its blocks are held to README.md's
 SCRIPTS = [
     block for block in blocks("sh", "console") if block.script.strip() and block.page != TRANSLATED
@@ -40,7 +40,7 @@ ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
 @pytest.fixture
-def shell(playground: ControlledPlayground, tmp_path: Path) -> Shell:
+def shell(playground: ControlledPlayground, tmp_path: Path) -> RunScript:
     """Runs a script as a person who pasted the playground's KUBECONFIG."""
     return lambda script: run(script, kubeconfig=playground.kubeconfig, folder=tmp_path)
 
@@ -59,7 +59,7 @@ def blocks_as(name: str, found: list[Block]) -> pytest.MarkDecorator:
 
 @blocks_as("commands", SCRIPTS)
 async def test_every_command_runs(
-    shell: Shell, ns: UsageNamespace, hello: str, commands: Block
+    shell: RunScript, ns: UsageNamespace, hello: str, commands: Block
 ) -> None:
     if "kubectl" in commands.script and shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
@@ -80,7 +80,7 @@ async def test_every_yaml_is_accepted_by_the_server(ns: UsageNamespace, shown: B
 
 
 async def test_the_explanation_that_is_shown_is_what_is_said(
-    shell: Shell, ns: UsageNamespace, hello: str
+    shell: RunScript, ns: UsageNamespace, hello: str
 ) -> None:
     await ns.apply(hello.replace("containerName: main", "containerName: mian"))
     await ns.explained("hello", "ContainerNotFound", probe="mood")
@@ -93,7 +93,7 @@ async def test_the_explanation_that_is_shown_is_what_is_said(
 
 
 async def test_the_marker_of_the_readme_works_beside_that_of_the_sample(
-    shell: Shell, ns: UsageNamespace, tmp_path: Path
+    shell: RunScript, ns: UsageNamespace, tmp_path: Path
 ) -> None:
     await ns.apply(SAMPLE.read_text())
     marker = _of_the_readme("kind: PodProbeMarker")
@@ -199,7 +199,7 @@ def test_every_alert_has_a_part_of_the_page_of_alerts() -> None:
 
 
 @NEEDS_PROMTOOL
-async def test_the_alerts_fire_when_they_should(shell: Shell, tmp_path: Path) -> None:
+async def test_the_alerts_fire_when_they_should(shell: RunScript, tmp_path: Path) -> None:
     (tmp_path / "alerts.yaml").write_text(yaml.safe_dump(ALERTS))
     shutil.copy(ROOT / "test" / "data" / "alerts-test.yaml", tmp_path)
     ran = await shell("promtool check rules alerts.yaml && promtool test rules alerts-test.yaml")

@@ -1,21 +1,24 @@
-"""The recipes do what they say, on the YAML that stands in the docs."""
+"""The recipes do what they say, with the YAML of the docs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 from integration.usage_namespace import UsageNamespace
-from support import programs
+from support import programs, target
 from support.pages import ROOT, Block, block, blocks_of
 from support.playground import ControlledPlayground, stopped
 from support.programs import ALONE
 from support.tables import load_table
-from support.target import annotations, condition, labels, status_of
+from support.target import annotations, condition, status_of
 from support.wire import Json, typed
 
 from kruise_probe_playground.documents import objects_for
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
+Marks = Mapping[str, str | None]
+NO_MARKS: Marks = {}
 
 
 async def apply(ns: UsageNamespace, recipe: Block) -> None:
@@ -23,19 +26,24 @@ async def apply(ns: UsageNamespace, recipe: Block) -> None:
         await ns.apply_objects(objects_for(document))
 
 
-async def gets(ns: UsageNamespace, pod: str, wanted: Json) -> Json:
-    """The pod, once it has these marks; None is for none."""
-    return await ns.shows(
-        pod,
-        lambda it: {key: marks(it).get(key) for key in wanted} == wanted,
-    )
+async def gets(
+    ns: UsageNamespace,
+    pod: str,
+    *,
+    labels: Marks = NO_MARKS,
+    annotations: Marks = NO_MARKS,
+) -> Json:
+    """The pod, once it has these marks. None means that the mark is absent."""
+    wanted = (labels, annotations)
 
+    def found(it: Json) -> tuple[Marks, Marks]:
+        of_labels, of_annotations = target.labels(it), target.annotations(it)
+        return (
+            {key: of_labels.get(key) for key in labels},
+            {key: of_annotations.get(key) for key in annotations},
+        )
 
-def marks(pod: Json) -> Json:
-    """Labels and annotations by their keys. An annotation whose key is also a label's is `annotation KEY`."""
-    found = annotations(pod)
-    apart = {f"annotation {key}": value for key, value in found.items()}
-    return {**apart, **found, **labels(pod)}
+    return await ns.shows(pod, lambda it: found(it) == wanted)
 
 
 def write_at_once(path: Path, text: str) -> None:
@@ -55,14 +63,14 @@ async def test_a_scale_in_deletes_the_idle_game_server_first(
     await apply(ns, recipe("Idle game servers: scale in the empty ones first"))
     first, second = await ns.pod_names(2)
     for name in (first, second):
-        await gets(ns, name, {"gameserver-idle": "true"})
+        await gets(ns, name, labels={"gameserver-idle": "true"})
 
     write_at_once(
         ns.folder(first, "game-server") / "players",
         "4\n",
     )
 
-    playing = await gets(ns, first, {"gameserver-idle": "false"})
+    playing = await gets(ns, first, labels={"gameserver-idle": "false"})
     idle = await ns.shows(
         second,
         lambda pod: annotations(pod).get(COST),
@@ -85,28 +93,28 @@ async def test_the_marks_follow_the_file_of_the_pod(ns: UsageNamespace, name: st
 
     await apply(ns, recipe(row["heading"]))
     for pod, wanted in row["first"].items():
-        await gets(ns, pod, wanted)
+        await gets(ns, pod, **wanted)
     for step in row["steps"]:
         path = ns.folder(step["pod"], row["container"]) / row["file"]
         if step["text"] is None:
             path.unlink()
         else:
             write_at_once(path, step["text"])
-        await gets(ns, step["pod"], step["marks"])
+        await gets(ns, step["pod"], **step["marks"])
 
 
 async def test_the_first_example_writes_the_marks_that_it_shows(ns: UsageNamespace) -> None:
     await apply(ns, block("get-started.md", "Scale in without losing a match"))
 
     first, second = await ns.pod_names(2)
-    idle = await gets(ns, first, {COST: "-10"})
+    idle = await gets(ns, first, annotations={COST: "-10"})
     shown = condition(idle, "game.example.com/idle")
     assert (shown["status"], shown["message"]) == ("True", "0 players")
 
-    await gets(ns, second, {COST: "-10"})
+    await gets(ns, second, annotations={COST: "-10"})
     write_at_once(ns.folder(second, "server") / "players", "4\n")
 
-    await gets(ns, second, {COST: "10"})
+    await gets(ns, second, annotations={COST: "10"})
 
 
 async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_marker(
@@ -160,7 +168,7 @@ async def test_what_a_provider_reports_is_marked_as_the_policies_say(
             await ns.apply_objects([marker, pod])
             for status, label in (("True", "true"), ("False", None), ("True", "true")):
                 await report(status)
-                await gets(ns, "minecraft", {"healthy": label})
+                await gets(ns, "minecraft", labels={"healthy": label})
 
 
 def annotations_shown() -> Json:

@@ -57,7 +57,7 @@ class Shell(NamedTuple):
         return await run(script, kubeconfig=self.ns.playground.kubeconfig, folder=self.folder)
 
     async def command(self, arguments: str) -> Ran:
-        """A command of the product in the namespace."""
+        """Runs `kruise-probe ARGUMENTS` in the namespace."""
         return await self.run(f"kruise-probe {arguments} -n {self.ns.namespace}")
 
     def watch(self, *options: str, **more: Any) -> AbstractAsyncContextManager[Any]:

@@ -35,7 +35,7 @@ def probe(name: str) -> Json:
 
 
 def probes_of_pods(*pods: Sequence[Json]) -> list[Sequence[ContainerProbe]]:
-    """Of each pod, decoded."""
+    """The decoded probes of each pod."""
     entries = [entry(f"web-{number}", probes=probes) for number, probes in enumerate(pods)]
     found = node_pod_probe(*entries).spec.pod_probes
     assert found

@@ -114,12 +114,12 @@ def test_flags_reach_the_workloads(capsys: pytest.CaptureFixture[str]) -> None:
 def test_allowed_label_keys_reach_manager_and_crd(capsys: pytest.CaptureFixture[str]) -> None:
     flag = "--allowed-label-keys=pod-template-hash,topology.kubernetes.io/zone"
     documents = printed(capsys, flag)
-    crd = next(
+    (crd,) = [
         document
         for document in printed(capsys, "--crds-only", flag)
         if document["metadata"]["name"] == "podprobemarkers.apps.kruise.io"
-    )
-    manager = next(document for document in documents if document["kind"] == "Deployment")
+    ]
+    (manager,) = [document for document in documents if document["kind"] == "Deployment"]
 
     assert 'k in ["pod-template-hash","topology.kubernetes.io/zone"] ||' in str(crd)
     assert flag in arguments_of(manager)

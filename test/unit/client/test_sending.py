@@ -124,7 +124,7 @@ class Server:
             pass
 
     async def get_at_once(self, number: int) -> None:
-        """Each on a connection of its own, which is idle afterwards."""
+        """Sends GETs at the same time. Each opens a connection, which is idle afterwards."""
         async with asyncio.TaskGroup() as group:
             for _ in range(number):
                 group.create_task(self.get())

@@ -114,7 +114,7 @@ async def serving(
     user: Part = NO_USER,
     act: Act = VERSION,
 ) -> AsyncIterator[RestClient]:
-    """A server with such a certificate, and a client with such a kubeconfig."""
+    """A client with this kubeconfig, and the TLS server it connects to."""
     async with (
         ScriptedHttpServer([act]).running(tls) as server,
         client_of(config_of(folder, server.url, cluster, user)) as client,

@@ -65,7 +65,7 @@ async def assert_equal_after(seconds: float, source: Source, informer: Informer)
 
 
 def verbs(source: Source) -> list[str]:
-    """Of all requests, in order; `stream` is a streaming list."""
+    """The verbs of all requests, in order. `stream` is a streaming list."""
     return ["stream" if request.streamed else request.verb for request in source.requests]
 
 

@@ -156,7 +156,7 @@ def test_failed_command_that_cannot_work_has_its_cause(
 
     (trace,) = traces_of(there, there.pods[0], *there.compiled.values())
 
-    result = next(link for link in trace.links if link.name == "result")
+    (result,) = [link for link in trace.links if link.name == "result"]
     assert hint in f"{result.text} {result.remedy}"
     if not hint:
         assert result.text == f"{state}: {message}"

@@ -44,7 +44,7 @@ def metadata(name: str, namespace: str) -> str:
 
 
 def with_policies(marker: str, policies: str) -> str:
-    """The marker, which has no policies, with these ones."""
+    """The text of a marker without policies, with these policies added."""
     return marker.replace("markerPolicy: []", f"markerPolicy: {policies}")
 
 

@@ -482,7 +482,7 @@ def test_whatever_fails_there_are_never_two_leaders(
 
 @dataclass
 class Term:
-    """Of one leader; loop times."""
+    """A term of one leader. Times are loop times."""
 
     leader: int
     began_at: float
