@@ -7,6 +7,7 @@ state is Failed.
 from typing import Final
 
 from kruise_probe.api.messages import code_of
+from kruise_probe.api.names import CODE_EXEC_STUCK
 from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ProbeState
@@ -15,14 +16,13 @@ from kruise_probe.controllers.limits import LIMITS, UNSUPPORTED, LeftOut
 
 CONTAINER_NOT_FOUND: Final = "ContainerNotFound"
 NO_DAEMON: Final = "NoDaemon"
-EXEC_STUCK: Final = "ExecStuck"
 
 CAUSES: Final = {
     CONTAINER_NOT_FOUND: "a pod has no such container. Correct containerName in the marker",
     NO_DAEMON: "no daemon runs on the node. Check that the DaemonSet of kruise-probe has a pod there, and read its log",
     "ExecImpossible": "the program does not exist in the container, or is not executable. Correct the command, or the image",
     "PortNameUnknown": "the container has no port of that name. Correct the port in the marker, or name it in the pod",
-    EXEC_STUCK: "the command times out every time. Make it faster, or end what keeps its output open",
+    CODE_EXEC_STUCK: "the command times out every time. Make it faster, or end what keeps its output open",
     "ExecOutputTooLarge": "the command prints more than 1 MiB. Print less",
     "NoValue": "the output or body has no value that extract names. Correct extract, or set its default",
     "AddressNotAllowed": "the pod's address is not one of its node. Find out who writes pods/status or NodePodProbes",
@@ -47,8 +47,8 @@ def verdict_of(state: ContainerProbeState | None) -> tuple[bool, str]:
     if state.state == ProbeState.SUCCEEDED:
         return True, ""
     if state.state == ProbeState.FAILED:
-        if cause == EXEC_STUCK:
-            return False, EXEC_STUCK
+        if cause == CODE_EXEC_STUCK:
+            return False, CODE_EXEC_STUCK
         return True, ""
     if state.state == ProbeState.UNKNOWN and cause in CAUSES:
         return False, cause

@@ -1,7 +1,8 @@
 """Signs of life of the daemons, by the manager's loop clock. `daemon_reconciler` decides which daemons are silent.
 
 A sign of life is a renewal of the daemon's Lease or a write of its node's status. It counts from when the manager sees it, so
-no step of a clock, of a node or of the manager, has an effect. What is seen for the first time counts as a sign too.
+no step of a clock, of a node or of the manager, makes a daemon silent. What is seen for the first time counts as a sign too.
+At the start of a manager such a step may let a daemon be doubted, see `Liveness`.
 
 Kruise's daemon has no Lease. If one of ours is left on its node, a result without a hash of its probe that arrives while
 that Lease is not renewed shows that Kruise's daemon took over; then nothing is stale until our Lease is renewed again.
@@ -31,7 +32,6 @@ signs of life a bit earlier or later than the leader."""
 
 HOLDERS: Final = 8
 """How many renewals of a Lease show whether one process renews it, or two in turns, one of them twice as often."""
-_ANY: Final = "\0"
 RETURNS: Final = 3
 """Two processes renew a Lease if they came back so often after the other. During a rolling update each does at most once."""
 
@@ -225,8 +225,7 @@ class DaemonLeases:
 
         Others may write conditions as we do, so a text that is not ours has no effect.
         """
-        begin, _, _ = silence(node, _ANY).partition(_ANY)
-        if len(message) > MAX_MESSAGE_BYTES or not message.startswith(begin):
+        if len(message) > MAX_MESSAGE_BYTES or not message.startswith(_silence_of(node)):
             return
         daemon = self._known(node, now)
         has_shown_life = not daemon.is_first_sight
@@ -282,4 +281,9 @@ def kruises_results(stored: NodePodProbe) -> list[ContainerProbeState]:
 
 
 def silence(node: str, renewed: str) -> str:
-    return f"The daemon on node {node} has not renewed its Lease since {renewed}, so its last results may be out of date"
+    return f"{_silence_of(node)} {renewed}, so its last results may be out of date"
+
+
+def _silence_of(node: str) -> str:
+    """How the text of a silent daemon begins."""
+    return f"The daemon on node {node} has not renewed its Lease since"

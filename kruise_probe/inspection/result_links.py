@@ -5,13 +5,18 @@ from typing import Final
 
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.messages import code_of, searched_part
-from kruise_probe.api.names import CODE_WAITING_FOR_POD, REASON_DAEMON_STALE, REASON_NOT_HOLDER
+from kruise_probe.api.names import (
+    CODE_EXEC_STUCK,
+    CODE_WAITING_FOR_POD,
+    REASON_DAEMON_STALE,
+    REASON_NOT_HOLDER,
+)
 from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.probe import MAX_SECONDS, Probe
 from kruise_probe.api.problems import shorten
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.controllers.causes import EXEC_STUCK, NO_DAEMON, verdict_of
+from kruise_probe.controllers.causes import NO_DAEMON, verdict_of
 from kruise_probe.controllers.compiled import Wanted
 from kruise_probe.controllers.conditions import (
     CHANGED_BY_ADMISSION,
@@ -92,10 +97,10 @@ def result_link(context: ProbeContext) -> Found:
     if result.state == ProbeState.UNKNOWN:
         return _unknown(probe, message)
     _, cause = verdict_of(result)
-    if cause == EXEC_STUCK:
+    if cause == CODE_EXEC_STUCK:
         seconds = probe.effective_timeout_seconds
         text = f"{result.state}: the command times out after {seconds} s each time, so it runs less often"
-        return Found(text, EXEC_STUCK)
+        return Found(text, CODE_EXEC_STUCK)
     return Found(text, remedy=hint_of(probe, result.state, message))
 
 

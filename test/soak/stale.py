@@ -1,6 +1,7 @@
 """No result is stale while no daemon has stopped: what daemons of hollow nodes do for that, and a watch that notices."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
@@ -16,7 +17,7 @@ from kruise_probe.daemon.heartbeat import RENEW_SECONDS, Heartbeat
 from kruise_probe.informers.shared_informer import SharedInformer
 
 
-class PodHandler:
+class PodHandler(ABC):
     """An event handler that observes each version of each pod."""
 
     def on_add(self, obj: Pod, is_initial: bool) -> None:
@@ -28,8 +29,8 @@ class PodHandler:
     def on_delete(self, last_known: Pod) -> None:
         self.observe(last_known)
 
-    def observe(self, pod: Pod) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def observe(self, pod: Pod) -> None: ...
 
 
 class StaleConditions(PodHandler):

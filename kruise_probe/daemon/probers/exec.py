@@ -10,7 +10,13 @@ reads up to 16 MiB of each output.
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from kruise_probe.api.messages import code_of, command_message, duration, normalise_message
+from kruise_probe.api.messages import (
+    code_of,
+    command_message,
+    duration,
+    normalise_message,
+)
+from kruise_probe.api.names import CODE_EXEC_STUCK
 from kruise_probe.api.node_pod_probe import ContainerProbeState
 from kruise_probe.api.probe import ExecAction
 from kruise_probe.api.times import loop_time
@@ -37,9 +43,6 @@ from kruise_probe.daemon.probers.prober import (
     Target,
     failure,
 )
-
-STUCK: Final = "ExecStuck"
-"""The code of the message of a command that times out every time."""
 
 _REASONS: Final[dict[type[RuntimeFailure], Reason]] = {
     ContainerNotFound: Reason.CONTAINER_NOT_CREATED,
@@ -120,12 +123,12 @@ def probe_result(result: ExecResult) -> ProbeResult:
 
 def is_stuck(state: ContainerProbeState) -> bool:
     """Whether the command timed out every time, by the message of `stuck_message`."""
-    return state.state == ProbeState.FAILED and code_of(state.message or "") == STUCK
+    return state.state == ProbeState.FAILED and code_of(state.message or "") == CODE_EXEC_STUCK
 
 
 def stuck_message(message: str, period_seconds: float) -> str:
     """The message of a command that times out every time, with its longer period and what its author can do."""
     return normalise_message(
-        f"{STUCK}: {message} every time, so it runs every {period_seconds:g} s; make it faster, or raise timeoutSeconds; "
+        f"{CODE_EXEC_STUCK}: {message} every time, so it runs every {period_seconds:g} s; make it faster, or raise timeoutSeconds; "
         "if it ends in time, end its child processes, or run an init process in the container"
     )

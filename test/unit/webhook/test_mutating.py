@@ -1,6 +1,8 @@
 """Annotations of a new pod, for a provider that runs the probes."""
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -65,15 +67,15 @@ def pod(**metadata: Any) -> AdmissionRequest:
     )
 
 
-class Annotated(NamedTuple):
+class AnnotatedPod(NamedTuple):
     """Probes and marker names of a patch, and the other annotations after it."""
 
     probes: list[Json]
     markers: str = ""
-    others: dict[str, str] = {}  # noqa: RUF012 - never changed
+    others: Mapping[str, str] = MappingProxyType({})
 
 
-def annotated(*markers: PodProbeMarker, **annotations: str) -> Annotated:
+def annotated(*markers: PodProbeMarker, **annotations: str) -> AnnotatedPod:
     request = pod(annotations=annotations) if annotations else pod()
     found: Json = dict(annotations)
     for step in annotate_pod(request, markers).patch:
@@ -81,7 +83,7 @@ def annotated(*markers: PodProbeMarker, **annotations: str) -> Annotated:
         assert step["path"] == "/metadata/annotations"
         found = step["value"]
     probes = json.loads(found.pop(PROBES, "[]"))
-    return Annotated(probes, found.pop(MARKERS, ""), found)
+    return AnnotatedPod(probes, found.pop(MARKERS, ""), found)
 
 
 def test_a_matching_pod_gets_probes_without_policies_and_marker_names() -> None:
@@ -90,7 +92,7 @@ def test_a_matching_pod_gets_probes_without_policies_and_marker_names() -> None:
     two = probe("two", "c/two")
     older = marker("z", {**one, "markerPolicy": [policy]}, second=1)
     younger = marker("b", two, second=2)
-    assert annotated(older, younger) == Annotated([one, two], "b,z")
+    assert annotated(older, younger) == AnnotatedPod([one, two], "b,z")
 
 
 def with_handler(**handler: Any) -> Json:
@@ -144,13 +146,13 @@ def test_a_pod_without_probes_is_unchanged(markers: list[PodProbeMarker]) -> Non
 
 def test_other_annotations_stay_and_a_forged_one_is_overwritten() -> None:
     found = annotated(ONE, **{"own": "kept", PROBES: "forged"})
-    assert found == Annotated([probe()], "m", {"own": "kept"})
+    assert found == AnnotatedPod([probe()], "m", {"own": "kept"})
 
 
 def test_the_oldest_marker_wins_a_condition_type() -> None:
     young = marker("a", probe("young"), second=2)
     old = marker("b", probe("old"), second=1)
-    expected = Annotated([probe("old")], "b")
+    expected = AnnotatedPod([probe("old")], "b")
     assert annotated(young, old) == expected
     assert annotated(old, young) == expected
 
@@ -189,7 +191,7 @@ def test_headers_that_look_secret_are_omitted(headers: list[str], is_secret: boo
 )
 def test_a_provider_gets_no_header_that_http_forbids(name: str) -> None:
     http = with_headers({"name": name, "value": "a"})
-    assert annotated(marker("m", http)) == Annotated([])
+    assert annotated(marker("m", http)) == AnnotatedPod([])
 
 
 TOO_MANY = {f"k{number}": "v" for number in range(MAX_VALUES)}
@@ -219,7 +221,7 @@ def test_a_marker_with_an_invalid_selector_selects_nothing_and_hides_no_other() 
         probe("x", "c/x"),
         selector={"matchExpressions": [near]},
     )
-    assert annotated(bad, ONE) == Annotated([probe()], "m")
+    assert annotated(bad, ONE) == AnnotatedPod([probe()], "m")
 
 
 def test_markers_are_added_while_the_annotations_stay_below_the_limit() -> None:
